@@ -150,8 +150,8 @@ def fault_table(rows: Sequence[Row], runs: Sequence[Run]) -> str:
 
 
 def _origins(found: Sequence[tuple[Row, Run]]) -> Iterator[str]:
-    """Yield one line per run that gave a row of the table. The first line about a machine also describes the
-    machine."""
+    """Yield one line for each run from which a row of the table comes. The first line about a machine also describes
+    the machine."""
     described: set[tuple[str, int, str, str]] = set()
     for run in {id(run): run for _, run in found}.values():
         if run.result is None:

@@ -84,7 +84,8 @@ def test_a_second_conversation_turn_reuses_the_first() -> None:
 
 
 def test_a_preempted_hybrid_goes_on_where_it_stopped() -> None:
-    """State, partial block and key chain are restored, so that no token is computed twice."""
+    """The preempted request gets back its recurrent state, its partial block and its key chain, so no token is computed
+    twice."""
     replica = Replica(Shape(num_blocks=9, block_size=4, hybrid=True, chunk_tokens=64))
     low = Request("low", BARE, tuple(range(1, 11)), max_tokens=12, priority=0)
     other = Request("other", BARE, (50, 51, 52), max_tokens=12, priority=1)

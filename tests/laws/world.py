@@ -215,7 +215,7 @@ class World:
 
 
 class ForgetfulState(SimState):
-    """A state that sometimes has no room for a snapshot."""
+    """A recurrent state that sometimes has no room for a snapshot."""
 
     def __init__(self, memory: SimMemory, rng: Random) -> None:
         super().__init__(memory)

@@ -63,8 +63,8 @@ def _size(script: Script) -> int:
 
 
 def _minimal(items: Sequence[_T], works: Callable[[tuple[_T, ...]], bool]) -> None:
-    """Remove items as long as `works` returns True for the rest. Nothing is returned: `works` records its last
-    success."""
+    """Call `works` with smaller and smaller parts of the items. The last call that returns True has the smallest part
+    found."""
     kept = tuple(items)
     if kept and works(()):
         return

@@ -33,7 +33,7 @@ class NaiveRow(NamedTuple):
 
 
 class NaiveScheduler:
-    """A simple model of the scheduler. It covers neither recurrent state, speculation, nor budgets that change."""
+    """A simple model of the scheduler, without recurrent state and speculation. Its budget is fixed."""
 
     def __init__(self, pool: BlockPool, config: SchedulerConfig, budget: int) -> None:
         self.pool, self.config, self.budget = pool, config, budget

@@ -40,8 +40,8 @@ class NaiveTurns:
         return [seq for seq in self.running if seq.remaining == 1 and seq.adapters == stack and not seq.suspect]
 
     def count(self, served: list[NaiveSequence]) -> None:
-        """Record that the next step serves these sequences. If it runs a suspect (a request that may have made a step
-        fail) alone, it is not counted as a turn."""
+        """Record that the next step serves these sequences. A step that runs only a suspect (a request that may have
+        made an earlier step fail) is not counted as a turn."""
         if served[0].suspect:
             return
         if served[0].remaining > 1:

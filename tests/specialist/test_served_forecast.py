@@ -66,8 +66,8 @@ def run_to_end(core: ReplicaCore) -> dict[str, tuple[float, float, str]]:
 
 
 def test_a_prompt_that_would_be_held_is_not_refused() -> None:
-    """Ten chunks between the rounds of the earlier request would make that request late, so the scheduler holds them
-    back."""
+    """Ten chunks between the decode steps of the earlier request would make that request late, so the scheduler holds
+    them back."""
     core = decoding(deadline=2.7)
     decision = core.submit(late_request(core, num_prompt=640, num_tokens=50, seconds=30.0))
     assert isinstance(decision, Admit), decision

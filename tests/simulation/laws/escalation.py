@@ -26,7 +26,8 @@ class EscalationLaws:
         self._requests.add(now, good=served)
 
     def looks(self, now: float) -> int:
-        """Return the lowest level that the laws permit now. They do not say when a level must fall."""
+        """Return the lowest level that is permitted unless the level falls now: one above the last level if a rise is
+        due, and the last level otherwise."""
         self._note(self._now(now), now)
         is_due = self._lasted(now, "hot") >= self._rules.sustain and self._is_settled(now) and self._level < self._top
         return self._level + is_due
