@@ -130,7 +130,7 @@ class SuspectTrial:
         connection.on_trial.append(digest)
 
     def passed(self) -> None:
-        """End the trial without blame: remove the digest from the connection."""
+        """End the trial without blame: remove the content's digest from the connection."""
         if self._is_running:
             self._connection.on_trial.remove(self._digest)
             self.lost()

@@ -1,4 +1,4 @@
-"""Dispatch planning: which specialists serve a decided request, on which lanes, and what is shadowed.
+"""Dispatch planning: choose the specialists and lanes that serve a routed request, and whether to shadow it.
 
 Pure: a plan depends on the request and on an immutable snapshot of the fleet (FleetStatus). Route and Generate get the
 same plan from the same function.

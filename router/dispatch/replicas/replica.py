@@ -301,7 +301,7 @@ class ReplicaSet:
 
 
 class SessionAffinity:
-    """Remembers which replica last served each conversation. Forgets the oldest entries by age and by number."""
+    """Remembers which replica last served each conversation. Forgets entries that are too old or too many."""
 
     def __init__(self, clock: Clock, max_sessions: int = MAX_SESSIONS, seconds: float = SESSION_SECONDS) -> None:
         if max_sessions < 1:
