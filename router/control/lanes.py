@@ -248,8 +248,7 @@ def begin_lane(
 
 
 def offer_candidate(lanes: SpecialistLanes, replicas: Sequence[ObservedReplica], now: float) -> LaneUpdate | None:
-    """If no candidate exists, offer a model that replicas run, unless a serving, previous or rolled-back lane has
-    it."""
+    """If no candidate exists, offer a model that replicas run and no serving, previous or rolled-back lane has."""
     rejected = {lane.revision for lane in lanes.lanes if lane.status in ("previous", "rolled_back")}
     others = {each.revision for each in replicas if each.revision} - {lanes.serving.revision} - rejected
     if not others or lanes.candidate is not None:

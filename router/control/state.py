@@ -151,8 +151,8 @@ class CorrectnessWindows:
 
 
 class DemandWindows:
-    """Counts requests by specialist and intent in the last `span` seconds. After a refusal, the specialist's counts are
-    shared with other routers for `span` seconds, and so are the accepted requests counted before the refusal."""
+    """Counts requests by specialist and intent in the last `span` seconds. For `span` seconds after a refusal, the
+    specialist's counts are shared with other routers, including requests accepted before the refusal."""
 
     def __init__(self, store: Store, span: float) -> None:
         self._store = store

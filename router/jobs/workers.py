@@ -113,7 +113,7 @@ class JobWorkers:
             self.wake()
 
     async def _claim(self, most: int, *, late: bool = False) -> None:
-        """Claim jobs until this router has `most` or none is left. With `late`, claim jobs past their deadline."""
+        """Claim jobs until this router has `most` or none is left; with `late`, only jobs past their deadline."""
         while len(self._attempts) < most and not self._is_draining:
             now_ms = self._context.server.wall_ms()
             row = await self._context.jobs(partial(JobTable.claim, owner=self._token, now_ms=now_ms, late=late))
