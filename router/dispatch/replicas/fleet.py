@@ -171,8 +171,7 @@ class ReportIntervals:
 
 
 def report_intervals(num_replicas: int, dispatch: DispatchConfig) -> ReportIntervals:
-    """Return the intervals for so many replicas. They grow by doubling, so that one more replica rarely changes
-    them."""
+    """Return the intervals for a fleet of this size. They grow by doubling, so one more replica rarely changes them."""
     longest = min(dispatch.stale_seconds, dispatch.hang_seconds) / _REPORTS_PER_PERIOD
     enough = num_replicas / REPORTS_PER_SECOND
     steps = [MIN_INTERVAL_SECONDS * 2**step for step in range(16)]
