@@ -220,8 +220,8 @@ class StructureCompiler:
         return Guide(grammar, may_stop=not served.ignore_eos)
 
     async def _compile(self, structure: Structure) -> Grammar:
-        """Compile on the thread. The time limit of a grammar begins when the thread starts it; its slot is freed when
-        the thread finishes, even if the caller no longer waits."""
+        """Compile on the thread. The time limit begins when the thread starts on this grammar. The slot in `_slots` is
+        freed when the thread finishes, even if the caller no longer waits."""
         limits = self._grammars.limits
         full = queue_full("having their structure compiled", limits.compiling, None)
         if not self._slots.acquire(blocking=False):

@@ -186,7 +186,7 @@ def serve(
     beat: Callable[[], None] = lambda: None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, then drain and return 0. Return 130 if SIGINT follows an earlier signal, 1 if the
-    engine dies. `beat` is called every second unless event loop or engine hangs. Raises BindRefused or WarmUpFailed."""
+    engine dies. `beat` is called every second unless the loop or engine hangs. Raises BindRefused or WarmUpFailed."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     return uvloop.run(_serve(replica, settings, report_ready, beat))
 

@@ -25,7 +25,7 @@ def split_nibbles(weight: Affine) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def add_halves(y: Tensor, num_rows: int) -> Tensor:
-    """Add the two halves of y [T, 2 N] if the weight was split into two matrices. Return y [T, N] unchanged."""
+    """Add the two halves of y [T, 2 N] if the weight was split into two matrices; otherwise return y [T, N]."""
     return y if y.shape[-1] == num_rows else y[:, :num_rows] + y[:, num_rows:]
 
 

@@ -94,7 +94,7 @@ class PackedMatrix:
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedWeights:
     matrices: Mapping[str, Sequence[PackedMatrix]]
-    """By the names of their members, such as `layers.0.q+k+v`; in several parts if storage types differ."""
+    """Keyed by the names of their weights, such as `layers.0.q+k+v`; several matrices if these cannot be stacked."""
     vectors: Mapping[str, NDArray[np.float32]]
 
     @property
