@@ -1,4 +1,4 @@
-"""A scripted router that refuses calls, hangs or ends them early."""
+"""A scripted router that can refuse a call, leave it hanging or end it early."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Random ensembles, drawn from the type annotations, and files with the same content."""
+"""Random ensembles, drawn from the type annotations of their fields, and the same ensembles as YAML."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -96,7 +96,7 @@ def test_repeated_conflicts_refuse_the_change() -> None:
 
 
 def test_an_unreadable_document_is_not_changed() -> None:
-    """If a document cannot be read, automatic changes are skipped and orders are refused."""
+    """If a document cannot be read, automatic changes are skipped and operators' changes are refused."""
     writer, cache, store = make_writer(document(3, 10))
     cache.take(document(3, 10))
     assert cache.read(*KEY, _unreadable) is None and cache.is_unreadable(*KEY)

@@ -219,7 +219,7 @@ def test_thresholds_are_taken_from_the_configuration() -> None:
 def test_an_objective_for_half_of_the_requests_burns_when_nearly_all_fail(
     share: float, rate: float, reported: Any, burns: bool
 ) -> None:
-    """If half of the requests may miss the target, the burn rate is at most 2."""
+    """If half of the requests may miss the target, the burn rate is at most 2, even if all of them miss it."""
     facts = facts_of("debug")
     objective = facts.overview.specialists[0].slo.objectives[0]
     objective.name, objective.share = "ttft_p50", share

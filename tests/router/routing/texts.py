@@ -1,5 +1,4 @@
-"""Text that a detector must recognise, and text that it must ignore. The reports were written by the tools
-themselves."""
+"""Text that a detector must recognise, and text that it must ignore."""
 
 LINKER = {
     "GNU ld": """Why?

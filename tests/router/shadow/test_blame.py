@@ -1,5 +1,5 @@
-"""If a shadow's stream breaks, its content is blamed only if the replica had accepted the shadow and is lost. Shadows
-have their own connection, which may break while the replica is alive."""
+"""A shadow's content is blamed for the loss of a replica only if the replica had accepted the shadow. A broken stream
+alone proves nothing: shadows have their own connection, which may break while the replica is alive."""
 
 from collections.abc import Iterator
 

@@ -90,7 +90,7 @@ def metric_offenders(exposition: str) -> list[str]:
 
 
 def query_offenders(query: str) -> list[str]:
-    """Return the PromQL aggregations of latencies that drop the label `specialist`."""
+    """Return the PromQL aggregations that drop the label `specialist` of a latency."""
     found = []
     for operator in re.finditer(r"\b([a-z_]+)\b(?=\s*(?:by\b|without\b|\())", query):
         name = operator[1]
