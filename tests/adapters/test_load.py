@@ -209,8 +209,8 @@ def test_a_truncated_file_is_refused(length: int, tmp_path_factory: pytest.TempP
 @settings(max_examples=150)
 @given(bit=st.one_of(st.integers(0, 8 * 1200 - 1), st.integers(0, 8 * len(WHOLE) - 1)))
 def test_a_flipped_bit_is_refused_or_makes_another_adapter(bit: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """If the damaged file is accepted, all weights are finite, and the digest differs if and only if a tensor
-    differs."""
+    """If the damaged file is accepted, all its weights must be finite, and its digest must differ from the original's
+    if and only if a tensor does."""
     directory = tmp_path_factory.getbasetemp() / "flipped"
     whole = read_adapter(write(directory), MODEL)
     flipped = bytearray(WHOLE)

@@ -1,5 +1,5 @@
 """An operator's setting overrides escalation, and a setting with a narrower scope overrides a wider one. Escalation
-never goes below the configuration."""
+never lowers a value below the configured one."""
 
 import json
 

@@ -40,8 +40,8 @@ Factory = Callable[[Shape, Clock], EngineUnderTest]
 
 
 def reshaped(replica: AssembledReplica, shape: Shape) -> AssembledReplica:
-    """Return the replica with a new pool and scheduler of this shape. The number and size of the blocks must not
-    change."""
+    """Return the replica with a new pool and scheduler for this shape. The shape must have the same number and size of
+    blocks as the replica."""
     pool = BlockPool(shape.num_blocks + 1, shape.block_size, prefix_cache=shape.prefix_cache)
     config = SchedulerConfig(
         replica.lane,

@@ -208,7 +208,8 @@ def test_stacks_that_take_turns_to_decode_are_foreseen_but_for_a_few_turns(
 
 
 def test_a_prompt_that_is_held_is_forecast_to_wait() -> None:
-    """The first request meets its deadline only if no chunk of the second request runs between its decode steps."""
+    """The first request meets its deadline only if no chunk of the second one runs between the decode steps of the
+    first."""
     asked = [RequestShape(CHUNK, deadline=60.0, answer=40), RequestShape(20 * CHUNK, answer=4)]
     held, free = forecast(asked, HOLD), forecast(asked)
     assert held == run(asked, HOLD)
