@@ -54,7 +54,7 @@ def compiled_records(snippets: str, compiler: str) -> Iterator[LabelledPrompt]:
 
 
 def _run_tools(snippet: Snippet, compiler: str, folder: Path) -> str:
-    """Compile the snippet and, if its `act` requires it, run it. Return the last output; empty without a program."""
+    """Compile the snippet, and run it if its `act` says so. Return the last output; empty if it could not be run."""
     (folder / "main.cpp").write_text(snippet.code, encoding="utf-8")
     only = ["-fsyntax-only"] if snippet.act == "compile" else ["-g", "-o", "app"]
     output = _run([compiler, "-std=c++20", "-Wall", "main.cpp", *only, *snippet.flags], folder)

@@ -59,8 +59,8 @@ def fit_mode(steps: Sequence[MeasuredStep], mode: Mode) -> Fit:
 
 
 def non_negative_fit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the x >= 0 that minimises |rows @ x - 1|. Columns are scaled to equal length first, because a pair costs
-    about a hundred-thousandth of a step."""
+    """Return the x >= 0 that minimises |rows @ x - 1|. Columns are scaled to equal length first: their costs differ
+    widely (an attended pair of tokens costs about a hundred-thousandth of a step)."""
     scale = np.linalg.norm(rows, axis=0)
     solution, _ = nnls(rows / scale, np.ones(len(rows)))
     return np.asarray(solution / scale, dtype=np.float64)

@@ -159,7 +159,7 @@ def prefix_prompts(workload: Workload, seed: str, vocab_size: int) -> tuple[list
 
 
 def linear_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure]]:
-    """Yield the rate of the matrix products alone. Each matrix is used once; the head only for sampled tokens."""
+    """Yield the rate of tokens if only the matrix products took time. The head is computed only for sampled tokens."""
     cases = [(decode_case(number), number, number) for number in workload.answers]
     for case, tokens, outputs in (*cases, (prefill_case(workload), workload.prefill_prompt, 1)):
         seconds = float(peer.call(LINEAR, tokens=tokens, outputs=outputs)["seconds"])

@@ -66,7 +66,7 @@ class FullPool(EmptyPool):
         return self._allocate_and_free
 
     def _cache(self, num_blocks: int) -> None:
-        """Cache new blocks, which take the place of empty blocks first."""
+        """Cache new blocks. They replace empty blocks first, then the least recently used cache entries."""
         chain = new_chain(next(self._names), num_blocks * BLOCK_SIZE)
         self.pool.release(hold(self.pool, chain))
 

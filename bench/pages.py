@@ -18,7 +18,7 @@ _BLOCK = re.compile(rf"<!-- (?P<words>(?:{'|'.join(KINDS)})\b[^\n]*?) -->\n(?P<t
 
 
 class MarkerRefused(ValueError):
-    """A marker cannot be filled."""
+    """A page has an invalid marker, or a marker that cannot be filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Marker:
 
 
 def filled(page: str, fill: Callable[[Marker], str]) -> str:
-    """Return the page with all text between its markers replaced."""
+    """Return the page with the text between each start and end marker replaced by `fill`."""
     if len(_BLOCK.findall(page)) != page.count(_END):
         raise MarkerRefused(f"an end marker without its start marker; known markers: {', '.join(KINDS)}")
     return _BLOCK.sub(lambda block: f"<!-- {block['words']} -->\n{fill(_marker(block['words']))}\n{_END}", page)

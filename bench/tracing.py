@@ -158,7 +158,7 @@ def _ask(channel: Any, load: TracedLoad, prompt: str) -> Ask:
 
 
 def figures_of(found: Mapping[str, TracedRound]) -> Iterator[Figure]:
-    """Yield the figures of one round, then the ratios between sites. `found` has the measured values by site."""
+    """Yield the figures of one round, and the ratios between sites. `found` has the measured values by site."""
     for index, metric, unit in ((0, _THROUGHPUT, "tok/s"), (1, _CPU, "s")):
         for way in (OFF, ON, BESIDE):
             if way in found:

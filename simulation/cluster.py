@@ -96,7 +96,7 @@ class Machine:
             self._loop.resume(self.process)
 
     def _failed(self) -> None:
-        """Handle the death of the engine: the supervisor replaces the process soon."""
+        """Let the supervisor replace the process soon, because its engine has died or cannot start."""
         outside = Process("supervisor").context
         self._loop.call_later(_RESTART_SECONDS, self._replace, self.process, context=outside)
 

@@ -152,8 +152,8 @@ class Forecast:
         return ForecastTimes(first * factor + grace, end * factor + grace)
 
     def is_judged_by_first_token(self, request: BookedRequest) -> bool:
-        """Whether only the first token must meet the deadline of the whole answer: the length is unknown, or no other
-        request is booked and the answer may be short. In the second case, a refusal would help no other request."""
+        """Whether only the first token must meet the deadline of the whole answer. This holds if the length is unknown,
+        or if no other request is booked and the answer may be short: a refusal would then help no other request."""
         return request.is_unsure or (not len(self.bookings) and not request.booking.exact)
 
     def slack(self, request: BookedRequest, times: ForecastTimes) -> float:

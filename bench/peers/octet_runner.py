@@ -133,7 +133,7 @@ class Octet(ScheduledEngine):
         return {**result, "longest": mixed.longest, "turns": mixed.num_turns, "steps": mixed.num_steps}
 
     def steps(self, prompts: Prompts, new_tokens: int) -> list[tuple[str, int, int, float]]:
-        """Generate. Return the mode, tokens, pairs and seconds of each step; the seconds include scheduling."""
+        """Generate. Return mode, tokens, attended pairs and seconds (including scheduling) of each step."""
         return [
             (step.mode, step.num_tokens, sum(len(row.tokens) * row.stop for row in step.rows), seconds)
             for step, seconds in self._timed_steps(prompts, new_tokens)
