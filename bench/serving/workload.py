@@ -150,8 +150,8 @@ class Ask:
 
 
 def asks_of(source: Source, classes: Sequence[CallerClass], seconds: float, seed: int, context: int) -> list[Ask]:
-    """Return a load's requests, determined by the seed. Prompts are cut to 3/4 of the context, and answers
-    to what the prompt leaves."""
+    """Return a load's requests, determined by the seed. A prompt is cut to 3/4 of the
+    context, and its answer to the rest of the context."""
     rng = Random(seed)
     traffic = list(islice(source(Random(rng.random()), seconds), MOST_ASKS))
     if not traffic:

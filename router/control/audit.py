@@ -229,7 +229,7 @@ class AuditWriter:
         documents = self._documents
         for _ in range(_MAX_TRIES):
             if documents.is_unreadable(kind, key):
-                raise conflict(f"the {kind} of {key} was written by another version of Octet and cannot be read here")
+                raise conflict(f"another version of Octet wrote the stored {kind} {key}, which this one cannot read")
             revision = revise(documents.body(kind, key))
             if revision is None:
                 return False

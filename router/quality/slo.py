@@ -341,8 +341,8 @@ class SloTracker(RequestObserver):
         self._cache.clear()
 
     def receive(self, slices: Iterable[tuple[str, str, SliceKey, SloSlice]], *, whole: bool) -> None:
-        """Accept other routers' measurements: specialist, writer, key and content of each slice. If `whole`, first
-        discard all earlier ones, which came from another database."""
+        """Accept other routers' measurements: specialist, writer, key and content of each slice. `whole`
+        means that they are all that the database holds: those received earlier are discarded first."""
         if whole:
             self._peers = {name: PeerWindows(self.config) for name in self._peers}
         changed: dict[str, set[SliceKey]] = {name: set() for name in self._peers}

@@ -108,7 +108,7 @@ def test_without_a_compiler_nothing_is_installed(
     pip: FakePip, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(PeerUnavailable, match=r"toy: .* no C\+\+ compiler"):
+    with pytest.raises(PeerUnavailable, match=r"toy has to be compiled, .* no C\+\+ compiler"):
         prepare(replace(SPEC, compiled=True), tmp_path, said.append)
     assert pip.take_runs() == []
 

@@ -152,7 +152,7 @@ class Http2Connection(asyncio.Protocol):
             self._write(b"".join(self._replies))
             self._replies.clear()
             if self._paused and self._transport.get_write_buffer_size() > _MAX_UNSENT_BYTES:
-                raise ProtocolViolation(ErrorCode.ENHANCE_YOUR_CALM, "the server has stopped reading replies")
+                raise ProtocolViolation(ErrorCode.ENHANCE_YOUR_CALM, "the server has stopped reading our frames")
 
     def data(self, stream: int, size: int, data: bytes, at: int, end: int, is_last: bool) -> None:
         self._num_received += size
