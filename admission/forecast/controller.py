@@ -31,6 +31,7 @@ from admission.forecast.estimates import (
 )
 from admission.forecast.forecast import (
     MAX_RESUMED,
+    MAX_RETRY_SECONDS,
     SWEEP_SECONDS,
     Displacement,
     Forecast,
@@ -48,6 +49,7 @@ from admission.forecast.forecast import (
 )
 
 REFUSING_SECONDS = 1.0  # a replica counts as refusing for this long after it refused a request for lack of capacity
+FULL_DEMAND = 1.5  # seconds of lone work per second: with more demand from higher priorities, lower ones wait longer
 SHARED_RETRY_SECONDS = 0.1  # requests of the same kind that are shed within this time get the same retry hint
 _MAX_RETRY_KINDS = 512
 _MAX_CALLERS = 512  # how many recent callers are remembered
@@ -257,7 +259,7 @@ class AdmissionController:
         return Admit(Outlook(estimate.wait, total, slack), shed, suspended, estimate)
 
     def _refuse(self, request: BookedRequest, forecast: Forecast, check: ForecastCheck) -> Refuse:
-        seconds = estimate_retry_seconds(request, forecast, check)
+        seconds = self._retry_seconds(request, forecast, check)
         retry_after = self._spread(seconds)
         if check.own_late > 0:
             is_first = check.missed == "first"
@@ -291,10 +293,16 @@ class AdmissionController:
             return None
         request = self._new_request(_arriving_at(now, booking))
         check = forecast.check(request, (), self._expected_arrivals(request, forecast))
-        seconds = estimate_retry_seconds(request, forecast, check)
+        seconds = self._retry_seconds(request, forecast, check)
         if seconds is None or self.bookings.num_live < self.capacity.max_booked:
             return seconds
         return max(seconds, forecast.seconds_to_first_end())
+
+    def _retry_seconds(self, request: BookedRequest, forecast: Forecast, check: ForecastCheck) -> float | None:
+        """Seconds until a retry, longer if higher priorities demand more work than a replica can do."""
+        seconds = estimate_retry_seconds(request, forecast, check)
+        above = self.demand.load(forecast.now, request.priority + 1)
+        return None if seconds is None else min(seconds * max(1.0, above / FULL_DEMAND), MAX_RETRY_SECONDS)
 
     def _spread(self, seconds: float | None) -> float | None:
         return add_jitter(seconds, self._jitter())

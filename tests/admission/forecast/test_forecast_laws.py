@@ -1,6 +1,7 @@
 """Laws (invariants) of the admission controller: which requests are suspended, rescued and resumed."""
 
 from dataclasses import replace
+from math import inf
 from random import Random
 
 import pytest
@@ -9,9 +10,9 @@ from hypothesis import strategies as st
 
 from admission.forecast import forecast as forecasts
 from admission.forecast.bookings import Admit, Booking, Refuse
-from admission.forecast.controller import SHARED_RETRY_SECONDS, AdmissionController
+from admission.forecast.controller import FULL_DEMAND, SHARED_RETRY_SECONDS, AdmissionController
 from admission.forecast.estimates import AnswerEstimate, EstimateBound, LoadCorrection
-from admission.forecast.forecast import SUSPEND_SLACK_FACTOR, split_departures
+from admission.forecast.forecast import MAX_RETRY_SECONDS, SUSPEND_SLACK_FACTOR, split_departures
 from tests.admission.forecast.builders import PRICES, admit_all, booking, new_controller, run_at_once
 
 A_TOKEN = PRICES.decode_step + PRICES.decode_token
@@ -353,6 +354,19 @@ def test_a_request_that_would_delay_others_waits_for_the_last_of_them() -> None:
     assert trial is not None
     ends = {each.booking.key: trial.simulate().long_finish(each) for each in controller.bookings.active}
     assert ends["short"] < verdict.retry_after == pytest.approx(ends["long"])
+
+
+@pytest.mark.parametrize(("above", "factor"), [(0.0, 1.0), (FULL_DEMAND, 1.0), (2 * FULL_DEMAND, 2.0), (1000.0, inf)])
+def test_a_hint_is_longer_if_higher_priorities_demand_more_than_a_replica_can_do(above: float, factor: float) -> None:
+    """`above` is the demand in seconds of lone work per second. With the most
+    jitter, no hint is longer than MAX_RETRY_SECONDS; without jitter, as here, none is longer than 4/5 of that."""
+    usual, busy = busy_controller(), busy_controller()
+    busy.demand.add_asked(0.0, 5, 3.0 * above)
+    asked = booking("x", max_tokens=100, deadline=2.0)
+    expected, hint = usual.retry_after(asked, 0.0), busy.retry_after(asked, 0.0)
+    assert expected is not None and hint == pytest.approx(min(expected * factor, 0.8 * MAX_RETRY_SECONDS))
+    above_all = booking("y", priority=5, max_tokens=100, deadline=2.0)
+    assert busy.retry_after(above_all, 0.0) == pytest.approx(usual.retry_after(above_all, 0.0))
 
 
 def test_a_request_shed_from_a_full_queue_waits_for_a_free_place() -> None:
