@@ -5,10 +5,12 @@ import itertools
 import json
 import os
 import re
+import secrets
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +36,8 @@ from octet.telemetry.trace_export import add_trace_option, resolve_otlp_endpoint
 PrepareReplicas = Callable[[Sequence[ReplicaPlacement]], Sequence[ProcessSpec]]
 """Loads what replicas share and returns their processes. Raises OSError, ValueError, RuntimeError or MemoryError."""
 
+_FREE_PORTS = range(15_000, 30_000)  # below Linux's ephemeral ports
+_MAX_PORT_TRIES = 100
 _DESCRIPTION = """\
 Serve an ensemble: one router and its specialists, each in its own process, which
 is restarted when it dies. Prints one line when all of them are ready. SIGTERM
@@ -111,6 +115,12 @@ def _with_ports(ensemble: Ensemble, port: int | None, http_port: int | None) -> 
 
 
 def _free_port(host: str, option: str) -> int:
+    """Return a free port, outside the range from which the kernel takes ports: it stays free until the router listens,
+    and while the router restarts."""
+    for _ in range(_MAX_PORT_TRIES):
+        port = _FREE_PORTS[secrets.randbelow(len(_FREE_PORTS))]
+        with suppress(BindRefused), listeners.bind_socket(Endpoint(host, port), option):
+            return port
     with listeners.bind_socket(Endpoint(host), option) as probe:
         return int(probe.getsockname()[1])
 

@@ -7,6 +7,7 @@ import signal
 import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
@@ -31,6 +32,7 @@ def chat(url: str) -> Any:
 def test_ready_line_names_http_and_a_restarted_router_keeps_its_port(tmp_path: Path) -> None:
     with serving(tmp_path, f"{TWO}router: {{http: {{port: 0}}}}\n") as served:
         url = url_of(served)
+        assert urlsplit(url).port in range(15_000, 30_000), "no connection takes such a port while the router restarts"
         assert chat(url)["model"] == "octet/shell"
         victim = served.router
         os.kill(victim, signal.SIGKILL)
