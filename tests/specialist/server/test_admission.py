@@ -99,7 +99,7 @@ async def test_a_verdict_does_not_wait_for_the_step_under_way() -> None:
     glacial = CostModel(0.0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0)
     async with serving_simulated(glacial, max_running=1) as (served, clock):
         running = await begin_paused(served, clock, long_answer(6))
-        refused = error_of(await ask(served.client, long_answer(2, timeout_ms=1000)))
+        refused = error_of(await ask(served.client, long_answer(2, timeout_ms=2500)))
         assert refused.reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE
         assert refused.retry_after_ms > 0
         assert not running.done()
