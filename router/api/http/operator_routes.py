@@ -67,7 +67,7 @@ _AdapterName = Annotated[str, Meta(extra_json_schema={"maxLength": 40})]
 
 
 class Signature(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The body of an operator's change: why it is made, and by whom. The operator API refuses missing fields."""
+    """The body of an operator's change: its reason and its author. The operator API refuses missing fields."""
 
     why: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 2048})] | None = None
     who: Annotated[str, Meta(extra_json_schema={"maxLength": 256})] | None = None

@@ -365,6 +365,8 @@ def test_a_hint_is_longer_if_higher_priorities_demand_more_than_a_replica_can_do
     asked = booking("x", max_tokens=100, deadline=2.0)
     expected, hint = usual.retry_after(asked, 0.0), busy.retry_after(asked, 0.0)
     assert expected is not None and hint == pytest.approx(min(expected * factor, 0.8 * MAX_RETRY_SECONDS))
+    refused = busy.decide(asked, 0.0)
+    assert isinstance(refused, Refuse) and refused.retry_after == pytest.approx(hint), "refused and shed alike"
     above_all = booking("y", priority=5, max_tokens=100, deadline=2.0)
     assert busy.retry_after(above_all, 0.0) == pytest.approx(usual.retry_after(above_all, 0.0))
 
