@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from bench import engine_decode as decode
 from bench.engine_calibration import calibrate
-from bench.engine_decode import OCTET, SERVED, Job, attempt
+from bench.engine_decode import OCTET, SERVED, DecodeJob, attempt
 from bench.engine_parts import FULL_LOOP, FULL_MIX, QUICK_LOOP, QUICK_MIX, measure_mixes, measure_open_loop
 from bench.peers.environment import PEERS, PeerUnavailable, PeerWorkspace, link_bench, start_peer
 from bench.processes import Peer, PeerFailed
@@ -99,7 +99,7 @@ class _Systems:
         for peer in self.live.values():
             peer.close()
 
-    def _note_shares(self, jobs: Sequence[Job]) -> None:
+    def _note_shares(self, jobs: Sequence[DecodeJob]) -> None:
         if OCTET in self.live and SHARES not in self.live[OCTET].calls:
             return
         for job in jobs:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from bench.engine_decode import Job
+from bench.engine_decode import DecodeJob
 from bench.processes import Peer
 from specialist.engines.sim.engine import CostModel, cost_model_to_json
 
@@ -75,7 +75,7 @@ QUICK_SHAPES = ((1, 4), (1, 32), (4, 8), (4, 64))
 def measured_steps(peer: Peer, vocab_size: int, *, quick: bool) -> Iterator[MeasuredStep]:
     for seed in ("warm-up", "counted"):
         for concurrency, prompt_tokens in QUICK_SHAPES if quick else FULL_SHAPES:
-            job = Job(f"{concurrency} x {prompt_tokens}", concurrency, prompt_tokens, _ANSWER)
+            job = DecodeJob(f"{concurrency} x {prompt_tokens}", concurrency, prompt_tokens, _ANSWER)
             steps = peer.call("steps", prompts=job.prompts(seed, vocab_size), new_tokens=_ANSWER)
             if seed == "counted":
                 yield from (MeasuredStep(*step) for step in steps)

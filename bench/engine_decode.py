@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from bench.processes import Peer, PeerFailed
-from bench.timing import ENOUGH, Board, Figure, Findings, Key, Targets
+from bench.timing import ENOUGH, Board, Figure, FigureKey, Findings, Targets
 from simulation.results import BenchRecord, percentile
 
 BENCH = "engine"
@@ -25,7 +25,7 @@ AGREEMENT_CASE, AGREEMENT = "all prompts", "first token as octet's"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class DecodeJob:
     case: str
     concurrency: int
     prompt_tokens: int
@@ -120,18 +120,18 @@ def prefix_case(workload: Workload) -> str:
     return f"prefix of {workload.prefix:,} tokens"
 
 
-def decode_jobs(workload: Workload) -> list[Job]:
+def decode_jobs(workload: Workload) -> list[DecodeJob]:
     return [
-        Job(decode_case(concurrency), concurrency, workload.decode_prompt, new_tokens)
+        DecodeJob(decode_case(concurrency), concurrency, workload.decode_prompt, new_tokens)
         for concurrency, new_tokens in workload.answers.items()
     ]
 
 
-def prefill_job(workload: Workload) -> Job:
-    return Job(prefill_case(workload), 1, workload.prefill_prompt, new_tokens=1)
+def prefill_job(workload: Workload) -> DecodeJob:
+    return DecodeJob(prefill_case(workload), 1, workload.prefill_prompt, new_tokens=1)
 
 
-def figures_of(job: Job, times: Sequence[Sequence[float]]) -> Iterator[Figure]:
+def figures_of(job: DecodeJob, times: Sequence[Sequence[float]]) -> Iterator[Figure]:
     firsts = [mine[0] for mine in times]
     if job.new_tokens == 1:
         yield Figure(PREFILL, "tok/s", job.concurrency * job.prompt_tokens / max(firsts))
@@ -152,7 +152,7 @@ def decode_rate(times: Sequence[Sequence[float]]) -> float:
 
 
 def prefix_prompts(workload: Workload, seed: str, vocab_size: int) -> tuple[list[int], list[int]]:
-    job = Job(prefix_case(workload), 1, workload.prefix + 2 * workload.suffix, new_tokens=1)
+    job = DecodeJob(prefix_case(workload), 1, workload.prefix + 2 * workload.suffix, new_tokens=1)
     [tokens] = job.prompts(seed, vocab_size)
     cut = workload.prefix + workload.suffix
     return tokens[:cut], tokens[: workload.prefix] + tokens[cut:]
@@ -206,7 +206,7 @@ class DecodeRounds:
             attempt(self.findings, self.peers, OCTET, partial(self._limit, limit=limit, number=number))
         self._agreement(number)
 
-    def _do(self, peer: Peer, job: Job, number: int) -> None:
+    def _do(self, peer: Peer, job: DecodeJob, number: int) -> None:
         prompts = job.prompts(str(number), self.vocab_size)
         generated = peer.call("generate", prompts=prompts, new_tokens=job.new_tokens)
         times = job.checked_times(generated)
@@ -243,15 +243,15 @@ def ratios(board: Board, workload: Workload, peers: Sequence[str]) -> Iterator[B
     warm prefix to the time with a cold one."""
     rates = [*((decode_case(n), DECODE) for n in workload.answers), (prefill_case(workload), PREFILL)]
     for case, metric in rates:
-        yield from board.ratio(Key(case, SERVED, metric), Key(case, OCTET, metric), f"{case} vs in process")
+        yield from board.ratio(FigureKey(case, SERVED, metric), FigureKey(case, OCTET, metric), f"{case} vs in process")
     for peer in peers:
         for case, metric in rates:
-            yield from board.ratio(Key(case, OCTET, metric), Key(case, peer, metric), f"{case} vs {peer}")
+            yield from board.ratio(FigureKey(case, OCTET, metric), FigureKey(case, peer, metric), f"{case} vs {peer}")
     for case, metric in rates:
         for limit in (BARE_LINEAR, AT_BANDWIDTH):
-            yield from board.ratio(Key(case, OCTET, metric), Key(case, LIMIT, limit), f"{case} vs {limit}")
+            yield from board.ratio(FigureKey(case, OCTET, metric), FigureKey(case, LIMIT, limit), f"{case} vs {limit}")
     case = prefix_case(workload)
-    yield from board.ratio(Key(case, OCTET, WARM), Key(case, OCTET, COLD), f"{case} vs cold")
+    yield from board.ratio(FigureKey(case, OCTET, WARM), FigureKey(case, OCTET, COLD), f"{case} vs cold")
 
 
 TARGETS: Targets = {

@@ -8,9 +8,9 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from bench.engine_decode import BENCH, OCTET, SERVED, Job, attempt, prompt_tokens, rotated, spread
+from bench.engine_decode import BENCH, OCTET, SERVED, DecodeJob, attempt, prompt_tokens, rotated, spread
 from bench.processes import Peer
-from bench.timing import Board, Figure, Findings, Key
+from bench.timing import Board, Figure, FigureKey, Findings
 from simulation.results import BenchRecord
 
 ARRIVE = "arrive"
@@ -134,12 +134,12 @@ THROUGHPUT = "throughput"
 """Measured from the submission of the prompts to the last token."""
 
 
-FULL_MIX = Job("16 sequences", 16, 32, 48)
-QUICK_MIX = Job("16 sequences", 16, 8, 6)
+FULL_MIX = DecodeJob("16 sequences", 16, 32, 48)
+QUICK_MIX = DecodeJob("16 sequences", 16, 8, 6)
 
 
 def measure_mixes(
-    peers: dict[str, Peer], mix: Job, runs: int, vocab_size: int, findings: Findings
+    peers: dict[str, Peer], mix: DecodeJob, runs: int, vocab_size: int, findings: Findings
 ) -> Iterator[BenchRecord]:
     jobs = {number: replace(mix, case=f"{mix.case}, {number} adapter{'s' if number > 1 else ''}") for number in NUMS}
     for name in peers:
@@ -158,13 +158,15 @@ def measure_mixes(
                     board.add(number, job.case, system, figures)
     yield from board.records()
     for case in (job.case for job in jobs.values()):
-        mine = Key(case, GROUPED, THROUGHPUT)
-        yield from board.ratio(mine, Key(case, INTERLEAVED, THROUGHPUT), f"{case} vs interleaved")
+        mine = FigureKey(case, GROUPED, THROUGHPUT)
+        yield from board.ratio(mine, FigureKey(case, INTERLEAVED, THROUGHPUT), f"{case} vs interleaved")
         for peer in [name for name in rules if name not in RULES]:
-            yield from board.ratio(mine, Key(case, peer, THROUGHPUT), f"{case} vs {peer}")
+            yield from board.ratio(mine, FigureKey(case, peer, THROUGHPUT), f"{case} vs {peer}")
 
 
-def _mix(peer: Peer, job: Job, prompts: list[list[int]], num_adapters: int, age_bound: int | None) -> list[Figure]:
+def _mix(
+    peer: Peer, job: DecodeJob, prompts: list[list[int]], num_adapters: int, age_bound: int | None
+) -> list[Figure]:
     reply: dict[str, Any] = peer.call(
         MIX, prompts=prompts, new_tokens=job.new_tokens, num_adapters=num_adapters, age_bound=age_bound
     )

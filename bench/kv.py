@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from itertools import count, product
 
-from bench.timing import Key, Subject, Targets, Work, interleave
+from bench.timing import FigureKey, Subject, Targets, Work, interleave
 from kvpool import BlockPool, BlockTable, TokenChain, chain_root
 from octet.identity import Lane
 from simulation.results import BenchRecord
@@ -157,11 +157,11 @@ def measure_kv(runs: int, pool_sizes: Sequence[int] = POOL_SIZES) -> list[BenchR
     records = board.records()
     smallest, largest = min(pool_sizes), max(pool_sizes)
     for metric in POOL_METRICS:
-        few, many = (Key(_pool_case(size), "octet", metric) for size in (smallest, largest))
+        few, many = (FigureKey(_pool_case(size), "octet", metric) for size in (smallest, largest))
         records += board.ratio(many, few, f"pool of {largest:,} blocks vs {smallest:,}")
     for block_size, length, metric in product(BLOCK_SIZES, PREFIX_LENGTHS, (COLD, HIT)):
         case = _prefix_case(length, block_size)
-        records += board.ratio(Key(case, "octet", metric), Key(case, "limit", LIMIT), f"{case} vs limit")
+        records += board.ratio(FigureKey(case, "octet", metric), FigureKey(case, "limit", LIMIT), f"{case} vs limit")
     return records
 
 

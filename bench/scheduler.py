@@ -7,7 +7,7 @@ from functools import partial
 from itertools import count, islice
 
 from bench.kv import BLOCK_SIZE, LANE, hold, new_pool
-from bench.timing import Key, Subject, Targets, Work, interleave
+from bench.timing import FigureKey, Subject, Targets, Work, interleave
 from kvpool import BlockTable, TokenChain, chain_root
 from octet.clock import ManualClock
 from simulation.results import BenchRecord
@@ -20,7 +20,7 @@ ANSWER = 7  # the sampled token
 _ENDLESS = 1_000_000
 
 
-class Replica:
+class BenchReplica:
     def __init__(
         self,
         num_blocks: int,
@@ -89,22 +89,22 @@ class ConstantProposer:
         return (self._token,) * limit
 
 
-def decoding(num_running: int, prompt_length: int = SHORT_PROMPT, max_running: int = 128) -> Replica:
-    replica = Replica(2 * num_running * (prompt_length // BLOCK_SIZE + 8), max_running=max_running)
+def decoding(num_running: int, prompt_length: int = SHORT_PROMPT, max_running: int = 128) -> BenchReplica:
+    replica = BenchReplica(2 * num_running * (prompt_length // BLOCK_SIZE + 8), max_running=max_running)
     replica.decode(replica.requests(num_running, prompt_length))
     return replica
 
 
-def queueing(num_running: int, num_waiting: int) -> Replica:
+def queueing(num_running: int, num_waiting: int) -> BenchReplica:
     replica = decoding(num_running, max_running=num_running)
     replica.submit(replica.requests(num_waiting, SHORT_PROMPT))
     replica.scheduler.take_events()
     return replica
 
 
-def speculating(num_running: int, prompt_length: int, *, accepted: bool) -> Replica:
+def speculating(num_running: int, prompt_length: int, *, accepted: bool) -> BenchReplica:
     proposer = ConstantProposer(ANSWER if accepted else ANSWER + 1)
-    replica = Replica(2 * num_running * (prompt_length // BLOCK_SIZE + 16), proposer=proposer)
+    replica = BenchReplica(2 * num_running * (prompt_length // BLOCK_SIZE + 16), proposer=proposer)
     replica.decode(replica.requests(num_running, prompt_length, draft_window=DRAFT_WINDOW))
     return replica
 
@@ -116,9 +116,9 @@ def blocked(
     cached: bool = False,
     prompt_length: int = SHORT_PROMPT,
     more_important: bool = False,
-) -> Replica:
+) -> BenchReplica:
     """Return a replica below `max_running` with too few free blocks for the head of the queue: no step can admit it."""
-    replica = Replica(2 * (head_length // BLOCK_SIZE) + 8_192, watermark=0.05)
+    replica = BenchReplica(2 * (head_length // BLOCK_SIZE) + 8_192, watermark=0.05)
     replica.decode(replica.requests(num_running, prompt_length))
     head = replica.requests(1, head_length, priority=int(more_important))
     if cached:
@@ -130,9 +130,9 @@ def blocked(
     return replica
 
 
-def prefilling(prompt_length: int, chunk: int, num_decoding: int = 0) -> Replica:
+def prefilling(prompt_length: int, chunk: int, num_decoding: int = 0) -> BenchReplica:
     """Return a replica with the first chunk of a long prompt in flight; decoding sequences, if any, step next."""
-    replica = Replica(4 * (prompt_length // BLOCK_SIZE) + 4_096, chunk=chunk)
+    replica = BenchReplica(4 * (prompt_length // BLOCK_SIZE) + 4_096, chunk=chunk)
     if num_decoding:
         replica.decode(replica.requests(num_decoding, SHORT_PROMPT))
     replica.submit(replica.requests(1, prompt_length))
@@ -143,7 +143,7 @@ def prefilling(prompt_length: int, chunk: int, num_decoding: int = 0) -> Replica
     return replica
 
 
-def outgrowing(num_running: int, prompt_length: int) -> Replica:
+def outgrowing(num_running: int, prompt_length: int) -> BenchReplica:
     """Return a replica that preempts one sequence: each needs a block for the next step, and one block is missing."""
     replica = decoding(num_running, prompt_length)
     first = replica.in_flight.rows[0]
@@ -153,7 +153,7 @@ def outgrowing(num_running: int, prompt_length: int) -> Replica:
     return replica
 
 
-def overtaken(num_running: int, num_victims: int) -> Replica:
+def overtaken(num_running: int, num_victims: int) -> BenchReplica:
     """Return a replica that must preempt `num_victims` sequences to admit a new prompt of higher priority."""
     replica = decoding(num_running)
     replica.pin_all_but(0)
@@ -194,9 +194,9 @@ TARGETS: Targets = {
 
 def measure_scheduler(runs: int, nums_waiting: ListLike[int] = NUMS_WAITING) -> list[BenchRecord]:
     board = interleave(BENCH, list(_subjects(nums_waiting)), runs)
-    running = {number: Key(_running_case(number), "octet", STEP) for number in NUMS_RUNNING}
+    running = {number: FigureKey(_running_case(number), "octet", STEP) for number in NUMS_RUNNING}
     fewest, most = min(nums_waiting), max(nums_waiting)
-    few, many = (Key(_waiting_case(number), "octet", STEP) for number in (fewest, most))
+    few, many = (FigureKey(_waiting_case(number), "octet", STEP) for number in (fewest, most))
     return [
         *board.records(),
         *(board.scaled(key, "step per sequence", 1 / number) for number, key in running.items()),
@@ -235,7 +235,9 @@ def _subjects(nums_waiting: ListLike[int]) -> Iterator[Subject]:
         yield _steps(case, partial(overtaken, NUM_RUNNING, num_victims), number=1)
 
 
-def _steps(case: str, build: Callable[[], Replica], number: int = STEPS_A_RUN, *, in_turns: bool = False) -> Subject:
+def _steps(
+    case: str, build: Callable[[], BenchReplica], number: int = STEPS_A_RUN, *, in_turns: bool = False
+) -> Subject:
     def ready() -> Work:
         replica = build()
         turn = [replica.answer(), StepOutcome(((ANSWER,),) * NUM_RUNNING)] if in_turns else [replica.answer()]

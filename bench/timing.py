@@ -70,7 +70,7 @@ class Figure(NamedTuple):
     value: float
 
 
-class Key(NamedTuple):
+class FigureKey(NamedTuple):
     case: str
     system: str
     metric: str
@@ -81,13 +81,13 @@ class Board:
 
     def __init__(self, bench: str, systems: Sequence[str] = ("octet",)) -> None:
         self._bench, self._systems = bench, list(systems)
-        self._samples: dict[Key, dict[int, float]] = {}
-        self._units: dict[Key, str] = {}
+        self._samples: dict[FigureKey, dict[int, float]] = {}
+        self._units: dict[FigureKey, str] = {}
 
     def add(self, number: int, case: str, system: str, figures: Iterable[tuple[str, str, float]]) -> None:
         """Add the figures of round `number`, each as (metric, unit, value)."""
         for metric, unit, value in figures:
-            key = Key(case, system, metric)
+            key = FigureKey(case, system, metric)
             self._units[key] = unit
             self._samples.setdefault(key, {})[number] = value
 
@@ -96,7 +96,7 @@ class Board:
         cases = list(dict.fromkeys(key.case for key in self._samples))
         metrics = list(dict.fromkeys(key.metric for key in self._samples))
 
-        def place(key: Key) -> tuple[int, int, int]:
+        def place(key: FigureKey) -> tuple[int, int, int]:
             return cases.index(key.case), metrics.index(key.metric), self._systems.index(key.system)
 
         return [
@@ -104,12 +104,12 @@ class Board:
             for key in sorted(self._samples, key=place)
         ]
 
-    def scaled(self, key: Key, metric: str, factor: float) -> BenchRecord:
+    def scaled(self, key: FigureKey, metric: str, factor: float) -> BenchRecord:
         """Return the samples, multiplied by the factor, as another metric of the same case."""
         samples = [sample * factor for sample in self._samples[key].values()]
         return summary(samples, self._bench, key.case, metric, self._units[key], key.system)
 
-    def ratio(self, mine: Key, base: Key, case: str) -> Iterator[BenchRecord]:
+    def ratio(self, mine: FigureKey, base: FigureKey, case: str) -> Iterator[BenchRecord]:
         """Yield the ratio of `mine` to `base`, taken per round, so that the slowness of a whole round cancels out."""
         ours, theirs = self._samples.get(mine, {}), self._samples.get(base, {})
         samples = [value / theirs[number] for number, value in ours.items() if number in theirs]

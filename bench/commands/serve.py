@@ -13,7 +13,7 @@ from bench.timing import table_by_metric, table_of_spreads
 from octet.cli.arguments import Commands, number_type, parse_positive
 
 if TYPE_CHECKING:
-    from bench.serving.callers import Endpoint
+    from bench.serving.callers import BenchEndpoint
     from bench.serving.systems import OwnEnsemble
 
 RUNS, PEER_RUNS = 3, 5
@@ -196,8 +196,8 @@ def _own(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "Own
     return OwnEnsemble(engine, arguments.replicas, arguments.doors, arguments.ensemble)
 
 
-def _endpoints(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "tuple[Endpoint, ...]":
-    from bench.serving.callers import Endpoint, parse_origin
+def _endpoints(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> "tuple[BenchEndpoint, ...]":
+    from bench.serving.callers import BenchEndpoint, parse_origin
 
     urls = [*arguments.url, *arguments.beside]
     places = [("http", url, parse_origin(url).name) for url in urls]
@@ -206,7 +206,9 @@ def _endpoints(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
     if places and len(models) not in (1, len(places)):
         parser.error(f"name the models with --model: one for all, or one for each of the {len(places)} addresses")
     each = models * len(places) if len(models) == 1 else models
-    return tuple(Endpoint(kind, where, model, name) for (kind, where, name), model in zip(places, each, strict=False))
+    return tuple(
+        BenchEndpoint(kind, where, model, name) for (kind, where, name), model in zip(places, each, strict=False)
+    )
 
 
 def _key(variable: str | None) -> str | None:

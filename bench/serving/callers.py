@@ -52,7 +52,7 @@ class ServedAnswer:
         return self.end == "answered" and ttft is not None and ttft <= caller.ttft and self.total <= caller.total
 
 
-class Caller(Protocol):
+class BenchCaller(Protocol):
     async def ask(self, ask: Ask, due: float) -> ServedAnswer: ...
 
     async def check(self) -> str: ...
@@ -60,7 +60,7 @@ class Caller(Protocol):
     async def close(self) -> None: ...
 
 
-class Call:
+class BenchCall:
     """One request: when its pieces arrive, and how it ends. At its deadline the caller disconnects."""
 
     def __init__(self, ask: Ask, due: float, give_up: float) -> None:
@@ -105,7 +105,7 @@ _PROBES = (8, 200)  # words of the prompts that calibrate token counts
 _PROBE_SECONDS = 60.0
 
 
-class GrpcCaller:
+class BenchGrpcCaller:
     def __init__(self, address: str, model: str, key: str | None, give_up: float) -> None:
         self._address = address
         self._channel = aio.insecure_channel(address, options=channel_options())
@@ -120,7 +120,7 @@ class GrpcCaller:
         self._count = TokenCount()
 
     async def ask(self, ask: Ask, due: float) -> ServedAnswer:
-        call, usage = Call(ask, due, self._give_up), None
+        call, usage = BenchCall(ask, due, self._give_up), None
         request = self._request(workload.prompt_of(ask, self._count), ask.answer_tokens)
         request.priority, request.timeout_ms = ask.caller.priority, max(1, round(1000 * ask.caller.total))
         request.first_token_timeout_ms = max(1, round(1000 * ask.caller.ttft))
@@ -164,7 +164,7 @@ class GrpcCaller:
         return request
 
 
-def _refusal_or_failure(call: Call, error: aio.AioRpcError) -> ServedAnswer:
+def _refusal_or_failure(call: BenchCall, error: aio.AioRpcError) -> ServedAnswer:
     why = f"{error.code().name.lower()}: {_one_line(error)}"
     if error.code() in _REFUSALS and not call.has_begun:
         sent = read_metadata_message(error.trailing_metadata(), ERROR_METADATA_KEY, wire.Error)
@@ -286,7 +286,7 @@ class OpenAICaller:
         self._key = f"authorization: Bearer {key}\r\n" if key else ""
 
     async def ask(self, ask: Ask, due: float) -> ServedAnswer:
-        call = Call(ask, due, self._give_up)
+        call = BenchCall(ask, due, self._give_up)
         request = self._request(workload.prompt_of(ask, self._count), ask.answer_tokens, self._class_fields(ask.caller))
         state = StreamState(call.add_piece)
         try:
@@ -368,7 +368,7 @@ class OpenAICaller:
         return http_request("POST", f"{self._origin.path}/chat/completions", self._origin.name, fields, self._key)
 
 
-def _end_of_stream(call: Call, state: StreamState) -> ServedAnswer:
+def _end_of_stream(call: BenchCall, state: StreamState) -> ServedAnswer:
     if state.error is not None or not state.finished:
         return call.answer("expired" if state.expired else "failed", state.error or "the stream ended without a reason")
     if "completion_tokens" not in state.usage:
@@ -377,7 +377,7 @@ def _end_of_stream(call: Call, state: StreamState) -> ServedAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class BenchEndpoint:
     kind: str  # http or grpc
     where: str
     model: str
@@ -385,7 +385,7 @@ class Endpoint:
     class_fields: ClassFields | None = None  # None: chosen by the model's name
 
 
-def named_apart(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+def named_apart(endpoints: Sequence[BenchEndpoint]) -> list[BenchEndpoint]:
     """Return the endpoints with equal names made different: by adding the model, then a number."""
     names = [each.name for each in endpoints]
     fuller = [each.name if names.count(each.name) == 1 else f"{each.name} {each.model}" for each in endpoints]
@@ -396,10 +396,10 @@ def named_apart(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
     return [replace(each, name=name) for each, name in zip(endpoints, counted, strict=True)]
 
 
-def caller_of(endpoint: Endpoint, key: str | None, give_up: float) -> Caller:
+def caller_of(endpoint: BenchEndpoint, key: str | None, give_up: float) -> BenchCaller:
     if endpoint.kind == "grpc":
         _check_key(key, endpoint.where, encrypted=False)
-        return GrpcCaller(endpoint.where, endpoint.model, key, give_up)
+        return BenchGrpcCaller(endpoint.where, endpoint.model, key, give_up)
     origin = parse_origin(endpoint.where)
     _check_key(key, origin.name, encrypted=origin.scheme == "https")
     return OpenAICaller(origin, endpoint.model, key, give_up, endpoint.class_fields)

@@ -10,7 +10,7 @@ import uvloop
 from bench.peers.environment import PeerUnavailable
 from bench.processes import PeerFailed
 from bench.serving import systems
-from bench.serving.callers import Endpoint, named_apart
+from bench.serving.callers import BenchEndpoint, named_apart
 from bench.serving.systems import CROWD, CROWDS, LoadRound, OwnEnsemble, System, play
 from bench.serving.workload import Ask, CallerClass, ServeMistake, Source, asks_of
 from bench.timing import Findings, Say
@@ -27,7 +27,7 @@ class ServeOptions:
     shares: tuple[float, ...]  # shares of the first system's capacity, each a load; empty for one load at `rate`
     classes: tuple[CallerClass, ...]
     own: OwnEnsemble | None
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[BenchEndpoint, ...]
     seconds: float
     runs: int
     seed: int

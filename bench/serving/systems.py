@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from bench import processes
 from bench.peers.environment import PEERS, VLLM_VERSION, PeerSpec, cpu_flags, peer_variables, prepare
 from bench.processes import HOST, PeerFailed, ServerProcess, Trial, free_ports, keep_fastest
-from bench.serving.callers import Caller, Endpoint, ServedAnswer, Unreachable, caller_of
+from bench.serving.callers import BenchCaller, BenchEndpoint, ServedAnswer, Unreachable, caller_of
 from bench.serving.workload import Ask, CallerClass, ClassFields, ServeMistake, to_vllm
 from bench.timing import Say, no_collector
 
@@ -36,7 +36,7 @@ class LoadRound:
     waiting: float | None = None  # CPU seconds of the other systems, if the bench started them
 
 
-async def play(system: str, caller: Caller, asks: Sequence[Ask], seconds: float) -> LoadRound:
+async def play(system: str, caller: BenchCaller, asks: Sequence[Ask], seconds: float) -> LoadRound:
     with no_collector():
         cpu, start = process_time(), perf_counter() + _AHEAD
         calls = []
@@ -53,7 +53,7 @@ CROWD, CROWDS = 64, 3  # requests per crowd; crowds: more than one, because the 
 PATIENT = CallerClass("crowd", 1.0, 5, 120.0, 120.0)
 
 
-async def capacity_of(system: str, caller: Caller, crowds: Sequence[Sequence[Ask]]) -> float:
+async def capacity_of(system: str, caller: BenchCaller, crowds: Sequence[Sequence[Ask]]) -> float:
     """Send each crowd of requests at once. Return the median requests per second; the first crowd is a warm-up."""
     rounds = [await play(system, caller, at_once(crowd), 1.0) for crowd in crowds]
     found = median(map(rate_of, rounds[1:]))
@@ -77,11 +77,11 @@ _WAKE_SECONDS = 60.0
 
 @dataclass(slots=True)
 class System:
-    endpoint: Endpoint
+    endpoint: BenchEndpoint
     process: ServerProcess | None = None  # a peer's server, stopped while others are measured
     pid: int | None = None  # of an ensemble started here, which is never stopped: its supervisor would see a hang
     settings: str = ""
-    caller: Caller = field(init=False)
+    caller: BenchCaller = field(init=False)
 
     @property
     def name(self) -> str:
@@ -163,8 +163,8 @@ def start_own(own: OwnEnsemble) -> Iterator[list[System]]:
         with processes.started("octet.cli", arguments, folder / "serve.log", ready=r"^\{.*\}") as ensemble:
             ready = json.loads(ensemble.ready[0])
             doors = {
-                "http": Endpoint("http", f"{ready['http']}/v1", model, "octet"),
-                "grpc": Endpoint("grpc", ready["address"], model, "octet grpc"),
+                "http": BenchEndpoint("http", f"{ready['http']}/v1", model, "octet"),
+                "grpc": BenchEndpoint("grpc", ready["address"], model, "octet grpc"),
             }
             yield [System(doors[door], pid=ensemble.pid) for door in own.doors]
 
@@ -266,7 +266,7 @@ def _launch(
     peer: ServerPeer, place: ServerPlace, number: int, variant: Variant, seconds: float, say: Say
 ) -> Trial[System]:
     name, place = peer.spec.name, replace(place, port=free_ports(1)[0])
-    endpoint = Endpoint("http", f"http://{HOST}:{place.port}/v1", MODEL, name, peer.class_fields)
+    endpoint = BenchEndpoint("http", f"http://{HOST}:{place.port}/v1", MODEL, name, peer.class_fields)
     log = place.peers / f"{name}.serve.{number}.log"
     process = ServerProcess(name, peer.command(place), peer_variables(variant.variables), log)
     system = System(endpoint, process, settings=variant.words)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.engine_decode import FULL, Job, decode_jobs, decode_rate, figures_of, prefill_job, prefix_prompts
-from bench.timing import Board, Figure, Key
+from bench.engine_decode import FULL, DecodeJob, decode_jobs, decode_rate, figures_of, prefill_job, prefix_prompts
+from bench.timing import Board, Figure, FigureKey
 
 
 def lockstep(concurrency: int, num_tokens: int, ttft: float, itl: float) -> list[list[float]]:
@@ -29,7 +29,7 @@ def test_only_time_in_which_all_sequences_decode_counts() -> None:
 
 
 def test_figures_of_a_decode_job() -> None:
-    job = Job("4 sequences", 4, 32, 5)
+    job = DecodeJob("4 sequences", 4, 32, 5)
     times = [[ttft, ttft + 0.1, ttft + 0.2, ttft + 0.3, ttft + 0.5] for ttft in (0.1, 0.1, 0.1, 0.3)]
     figures = {figure.metric: figure for figure in figures_of(job, times)}
     assert figures["TTFT p50"].value == pytest.approx(100)
@@ -46,7 +46,7 @@ def test_figures_of_a_prefill_job() -> None:
 
 
 @pytest.mark.parametrize("job", [*decode_jobs(FULL), prefill_job(FULL)], ids=lambda job: job.case)
-def test_prompts_are_the_same_for_all_systems_in_a_round_and_new_in_every_round(job: Job) -> None:
+def test_prompts_are_the_same_for_all_systems_in_a_round_and_new_in_every_round(job: DecodeJob) -> None:
     prompts = job.prompts("1", 500)
     assert prompts == job.prompts("1", 500)
     assert [len(prompt) for prompt in prompts] == [job.prompt_tokens] * job.concurrency
@@ -64,7 +64,7 @@ def test_warm_prompt_differs_only_after_the_prefix() -> None:
 
 @pytest.mark.parametrize("lengths", [[3, 2], [3], [3, 3, 3], [4, 4]])
 def test_answers_of_another_length_are_refused(lengths: Sequence[int]) -> None:
-    job = Job("2 sequences", 2, 8, 3)
+    job = DecodeJob("2 sequences", 2, 8, 3)
     good = {"tokens": [[1, 2, 3]] * 2, "times": [[0.1, 0.2, 0.3]] * 2}
     assert job.checked_times(good) == good["times"]
     times = [[0.1] * length for length in lengths]
@@ -78,10 +78,10 @@ def test_ratios_are_computed_per_round_if_both_were_measured() -> None:
         board.add(number, "case", "octet", [Figure("decode", "tok/s", ours)])
         if theirs is not None:
             board.add(number, "case", "peer", [Figure("decode", "tok/s", theirs)])
-    mine, base = Key("case", "octet", "decode"), Key("case", "peer", "decode")
+    mine, base = FigureKey("case", "octet", "decode"), FigureKey("case", "peer", "decode")
     [record] = board.ratio(mine, base, "case vs peer")
     assert (record.low, record.high, record.runs, record.unit) == (2.0, 5.0, 2, "x")
-    assert list(board.ratio(mine, Key("case", "absent", "decode"), "case vs absent")) == []
+    assert list(board.ratio(mine, FigureKey("case", "absent", "decode"), "case vs absent")) == []
     assert {(r.system, r.runs) for r in board.records()} == {("octet", 3), ("peer", 2)}
     assert {r.value for r in board.records() if r.system == "octet"} == {90.0}
 

@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.timing import Board, Key, Subject, interleave
+from bench.timing import Board, FigureKey, Subject, interleave
 from simulation.results import percentile
 
 
@@ -66,5 +66,5 @@ def test_a_record_is_the_median_with_its_spread() -> None:
 
 def test_ratio_is_computed_per_round() -> None:
     board = board_of(a=(1.0, 10.0, 1.0), b=(2.0, 20.0, 3.0))
-    (record,) = board.ratio(Key("b", "octet", "call"), Key("a", "octet", "call"), "b vs a")
+    (record,) = board.ratio(FigureKey("b", "octet", "call"), FigureKey("a", "octet", "call"), "b vs a")
     assert (record.value, record.low, record.high, record.unit) == (2.0, 2.0, 3.0, "x")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from bench.serving.callers import Endpoint, OpenAICaller, ServedAnswer, named_apart, parse_origin
+from bench.serving.callers import BenchEndpoint, OpenAICaller, ServedAnswer, named_apart, parse_origin
 from bench.serving.report import ALL, GOODPUT, class_records, records, warnings
 from bench.serving.systems import LoadRound, play
 from bench.serving.workload import Ask, CallerClass, ServeMistake
@@ -246,7 +246,9 @@ def test_99th_percentile_covers_all_rounds_and_needs_enough_samples(count: int) 
 
 
 def test_equal_system_names_are_made_distinct() -> None:
-    endpoints = [Endpoint("http", "u", model, name) for name, model in (("a", "m"), ("b", "m"), ("b", "n"), ("b", "n"))]
+    endpoints = [
+        BenchEndpoint("http", "u", model, name) for name, model in (("a", "m"), ("b", "m"), ("b", "n"), ("b", "n"))
+    ]
     assert [each.name for each in named_apart(endpoints)] == ["a", "b m", "b n (1)", "b n (2)"]
 
 

@@ -17,7 +17,7 @@ import pytest
 from bench.peers.environment import Environment, PeerSpec, PeerUnavailable
 from bench.processes import PeerFailed, ServerProcess, tree
 from bench.serving import measure
-from bench.serving.callers import Endpoint, ServedAnswer
+from bench.serving.callers import BenchEndpoint, ServedAnswer
 from bench.serving.measure import ServeFindings, ServeOptions, ServeRounds
 from bench.serving.report import ALL, GOODPUT, class_records, records
 from bench.serving.systems import (
@@ -163,7 +163,7 @@ async def beside(peer: System, wanted: ServeOptions, said: list[str]) -> ServeFi
     """Measure the peer together with a fake endpoint that stands in for our ensemble."""
     findings = ServeFindings(said.append)
     async with listening(FakeEndpoint(fake.well)) as url:
-        ours = System(Endpoint("http", url, "small", "octet"))
+        ours = System(BenchEndpoint("http", url, "small", "octet"))
         async with ours.calling(None, 60.0), peer.calling(None, 60.0):
             await ServeRounds([ours, peer], wanted, findings).run()
     return findings
@@ -262,7 +262,7 @@ def test_unavailable_peer_is_reported_and_the_others_continue(
 
     async def run() -> int:
         async with listening(FakeEndpoint(fake.well)) as url:
-            own = System(Endpoint("http", url, "small", "octet"))
+            own = System(BenchEndpoint("http", url, "small", "octet"))
             monkeypatch.setattr("bench.serving.systems.start_own", lambda _: nullcontext([own]))
             monkeypatch.setattr("bench.serving.systems.prepare", unavailable)
             return await asyncio.to_thread(main, [*words, "--result", str(out)])

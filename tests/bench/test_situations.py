@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from bench.scheduler import Replica, blocked, decoding, outgrowing, overtaken, prefilling, queueing, speculating
+from bench.scheduler import BenchReplica, blocked, decoding, outgrowing, overtaken, prefilling, queueing, speculating
 
 STEPS = 16
 
@@ -80,7 +80,7 @@ def test_chunks_alternate_with_decode_steps() -> None:
         (partial(overtaken, 8, 4), 4),
     ],
 )
-def test_the_next_step_preempts(build: Callable[[], Replica], num_preempted: int) -> None:
+def test_the_next_step_preempts(build: Callable[[], BenchReplica], num_preempted: int) -> None:
     replica = build()
     assert replica.in_flight.num_preempted == 0
     replica.step(replica.answer())
@@ -89,4 +89,4 @@ def test_the_next_step_preempts(build: Callable[[], Replica], num_preempted: int
 
 def test_answer_without_a_step_in_flight_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="no step is in flight"):
-        Replica(10).answer()
+        BenchReplica(10).answer()
