@@ -87,7 +87,7 @@ async def _silent(port: int, request: bytes) -> None:
 
 
 async def _shut(port: int, request: bytes) -> None:
-    """Send the request. Answer settings and pings, but never open the flow-control window."""
+    """Send the request. Answer HTTP/2 settings and pings, but never open the flow-control window."""
     reader, writer = await asyncio.open_connection(HOST, port)
     try:
         writer.write(request)

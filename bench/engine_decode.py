@@ -1,4 +1,4 @@
-"""`octet bench engine`: jobs that all its parts share, and the part "decode": decoding, prefill, prefixes, limits."""
+"""The part "decode" of `octet bench engine`: decoding, prefill, prefixes, limits. Also the jobs of all parts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -159,7 +159,8 @@ def prefix_prompts(workload: Workload, seed: str, vocab_size: int) -> tuple[list
 
 
 def linear_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure]]:
-    """Yield the rate of tokens if only the matrix products took time. The head is computed only for sampled tokens."""
+    """Yield the rate of tokens if only matrix products took time. The output head is computed for sampled tokens
+    only."""
     cases = [(decode_case(number), number, number) for number in workload.answers]
     for case, tokens, outputs in (*cases, (prefill_case(workload), workload.prefill_prompt, 1)):
         seconds = float(peer.call(LINEAR, tokens=tokens, outputs=outputs)["seconds"])

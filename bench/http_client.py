@@ -91,7 +91,7 @@ class HttpConnection(asyncio.Protocol):
             self._done.set_exception(error)
 
     def _ack(self) -> None:
-        """Ask the kernel not to delay acknowledgements. The setting does not last, so it is repeated."""
+        """Ask the kernel not to delay acknowledgements. The setting does not last: call this again at every read."""
         if self._acks_at_once and self._transport is not None:
             self._transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 

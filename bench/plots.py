@@ -15,7 +15,7 @@ _STYLES = {"octet": (LINE, "-"), "octet, classified": (LINE, "--"), "octet, gRPC
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Selects the records of one plot: the metric and the whole case must match. The case's number is the x value."""
+    """Selects records of a plot: the metric and the whole case must match. The number in the case is the x value."""
 
     case: str  # a regular expression with one group for the number
     metric: str

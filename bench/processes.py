@@ -37,7 +37,7 @@ class Started(NamedTuple):
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds of a process, all threads but no children. Raises OSError if there is no such process."""
+    """Return the CPU seconds of a process and its threads, not of its children. Raises OSError if it does not exist."""
     return clock_gettime(~pid << 3 | _ALL_THREADS)
 
 
@@ -96,8 +96,8 @@ def scratch_folder() -> Iterator[Path]:
 def replica_and_router(
     name: str, options: Sequence[str], *, more: Sequence[str] = (), checkout: Path = ROOT, routed: bool = True
 ) -> Iterator[tuple[Started, Started]]:
-    """Yield a specialist with these options, and a router in front of it. Without `routed`, yield the specialist twice.
-    `more` are options for both."""
+    """Yield a specialist with these options, and a router in front of it. If not `routed`, start no router and yield
+    the specialist twice. `more` are options for both."""
     with scratch_folder() as folder, ExitStack() as stack:
         config = folder / "ensemble.yaml"
         config.write_text(f"engine: sim\nstore: {{url: memory}}\nspecialists: {{{name}}}\n")
@@ -115,8 +115,8 @@ _WAIT_AND_KILL = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.ar
 
 
 def _guard(group: int) -> "subprocess.Popen[bytes]":
-    """Start a process that kills a process group when the pipe from this process closes. The signal that the kernel
-    sends at the death of a parent would reach only the first process of the group."""
+    """Start a process that kills a process group when this process ends and thereby closes its pipe. The signal that
+    the kernel sends at the death of a parent would reach only the first process of the group."""
     command = (sys.executable, "-I", "-S", "-c", _WAIT_AND_KILL, str(group))
     quiet = subprocess.DEVNULL
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True)  # noqa: S603
@@ -185,7 +185,7 @@ class _ProcessGroup:
 
 
 class Peer(_ProcessGroup):
-    """A process that answers calls. Only one peer computes at a time; the others are stopped, so that none spins."""
+    """A process that answers calls. It is paused between calls, so that only one peer uses the CPU at a time."""
 
     def __init__(
         self, name: str, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, timeout: float

@@ -81,7 +81,7 @@ def router_ask(channel: Any, questions: Iterator[tuple[str, str]], tokens: int, 
 
 @asynccontextmanager
 async def running(tasks: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run the tasks inside the `with` block, then cancel them. Raises the error that ended one of them earlier."""
+    """Run the tasks inside the `with` block, then cancel them. If a task has failed by then, raise its error."""
     started = [asyncio.create_task(task) for task in tasks]
     try:
         yield
@@ -95,7 +95,7 @@ async def running(tasks: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[N
 
 
 async def steady(call: Call, rate: float, seconds: float) -> list[float]:
-    """Return the seconds until the first token of each call. Calls begin on time, even if others have not ended."""
+    """Start `rate` calls per second, even if others still run. Return the seconds until the first token of each."""
     start = perf_counter()
     calls = []
     for number in range(round(rate * seconds)):
@@ -126,7 +126,7 @@ async def becomes_idle(cpu: Callable[[], float], share: float, seconds: float, t
 
 
 async def at_once(asks: Sequence[Ask]) -> tuple[int, float]:
-    """Make all calls at once. Return the number of chunks in all answers, and the seconds that they took."""
+    """Make all calls at once. Return the number of chunks in all answers, and the seconds that all calls took."""
     start = perf_counter()
 
     async def count_chunks(ask: Ask) -> int:

@@ -117,7 +117,7 @@ def blocked(
     prompt_length: int = SHORT_PROMPT,
     more_important: bool = False,
 ) -> BenchReplica:
-    """Return a replica below `max_running` with too few free blocks for the head of the queue: no step can admit it."""
+    """Return a replica with a free slot but too few free blocks for the first waiting request: no step can admit it."""
     replica = BenchReplica(2 * (head_length // BLOCK_SIZE) + 8_192, watermark=0.05)
     replica.decode(replica.requests(num_running, prompt_length))
     head = replica.requests(1, head_length, priority=int(more_important))
@@ -131,7 +131,7 @@ def blocked(
 
 
 def prefilling(prompt_length: int, chunk: int, num_decoding: int = 0) -> BenchReplica:
-    """Return a replica with the first chunk of a long prompt in flight; decoding sequences, if any, step next."""
+    """Return a replica that computes the first chunk of a long prompt; decoding sequences, if any, step next."""
     replica = BenchReplica(4 * (prompt_length // BLOCK_SIZE) + 4_096, chunk=chunk)
     if num_decoding:
         replica.decode(replica.requests(num_decoding, SHORT_PROMPT))
@@ -144,7 +144,7 @@ def prefilling(prompt_length: int, chunk: int, num_decoding: int = 0) -> BenchRe
 
 
 def outgrowing(num_running: int, prompt_length: int) -> BenchReplica:
-    """Return a replica that preempts one sequence: each needs a block for the next step, and one block is missing."""
+    """Return a replica that must preempt a sequence: each needs one more block for the next step; one is missing."""
     replica = decoding(num_running, prompt_length)
     first = replica.in_flight.rows[0]
     while first.sequence.num_tokens < first.table.num_slots:

@@ -124,10 +124,8 @@ def _pacer(processor: int, folder: Path) -> Iterator[_Pacer]:
 
 def run_pacer() -> None:
     """Alternate between sleep and a little constant work, with priority over all other processes on one processor.
-
-    Print immediately whether it has that priority, and end if not. On SIGTERM, print a line for each beat. End without
-    output if the parent is gone.
-    """
+    Print immediately whether it has that priority, and end if not. On SIGTERM, print a line for each repetition of the
+    work. End without these lines if the parent is gone."""
     processor, parent = (int(argument) for argument in sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent terminates it
     signals: list[int] = []

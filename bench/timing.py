@@ -32,7 +32,7 @@ def write_records(path: Path, records: Iterable[BenchRecord]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Code to time. `ready()` prepares the state, is not timed, and returns the work."""
+    """Code to time. `ready()` prepares the state and returns the work; only the work is timed."""
 
     case: str
     metric: str

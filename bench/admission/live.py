@@ -53,7 +53,7 @@ async def call(stream: Stream, offer: Offer, start: float) -> OfferOutcome:
 def _failure(
     offer: Offer, error: aio.AioRpcError, asked: float, now: float, start: float, accepted: bool
 ) -> OfferOutcome:
-    """Return the outcome of a failed call. Before acceptance, only a lack of capacity counts as a refusal."""
+    """Return the outcome of a failed call: "refused" if it failed for lack of capacity before it was accepted."""
     detail = read_metadata_message(error.trailing_metadata(), ERROR_METADATA_KEY, wire.Error) or wire.Error()
     reason = wire.ErrorReason.Name(detail.reason).removeprefix("ERROR_REASON_").lower().replace("_", " ")
     if accepted or error.code() not in _CAPACITY:

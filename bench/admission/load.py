@@ -92,7 +92,8 @@ class Offer:
 
 
 def lone_seconds(cost: CostModel, prompt_tokens: int, answer_tokens: int) -> float:
-    """Return the seconds of a request on an idle replica: the prompt in one chunk, then a step for each other token."""
+    """Return the seconds on an idle replica: one chunk for prompt and first token, then a step for each further
+    token."""
     first = cost.prefill_step + cost.prefill_token * prompt_tokens + cost.prefill_pair * prompt_tokens**2
     steps = answer_tokens - 1
     looked_at = steps * (prompt_tokens + 1) + steps * (steps - 1) // 2
@@ -116,9 +117,8 @@ class Mix:
 
 
 def offers(source: Source, mix: Mix, cost: CostModel, seconds: float, work_rate: float, seed: int) -> list[Offer]:
-    """Return a load of `seconds` seconds, in which `work_rate` seconds of lone work (time on an idle replica) arrive
-    per second. All gaps are scaled by one factor, so that bursts stay bursts. The load depends only on the arguments,
-    and its priorities do not depend on its rate."""
+    """Return a load that lasts `seconds` and brings `work_rate` seconds of lone work (time on an idle replica) per
+    second. The gaps between arrivals are all scaled by one factor, so that bursts stay bursts."""
     rng = Random(seed)
     drawn_shapes, shapes, work = source(Random(rng.random())), list[LengthShape](), seconds * work_rate
     while work > 0:
@@ -185,7 +185,7 @@ class Tally:
 
 
 def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], priority: int | None = None) -> Tally:
-    """Count the outcomes: all, or those of `priority`. Rates count only answers in time and within the window."""
+    """Count all outcomes, or those of `priority`. Rates include only answers in time that ended within the window."""
     kept = [outcome for outcome in outcomes if priority in (None, outcome.offer.priority)]
     begin, end = window
     good = [each.offer for each in kept if each.end == "in time" and begin <= each.at < end]

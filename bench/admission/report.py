@@ -75,7 +75,7 @@ _BROKEN: frozenset[End] = MISSED | {"shed"}
 
 def missed_while_lower_served(outcomes: Sequence[OfferOutcome]) -> list[OfferOutcome]:
     """Return the admitted requests that missed their deadline although a request of lower priority was running at that
-    moment, or was answered in the second half of their time."""
+    moment, or was answered in the second half of the time between their arrival and their deadline."""
     inside = [each for each in outcomes if each.end != "refused"]
     return [
         missed
@@ -94,8 +94,8 @@ def _spared(missed: OfferOutcome, other: OfferOutcome) -> bool:
 
 
 def within_factor(run: Run, factor: float = WITHIN, below: float = inf) -> float | None:
-    """Return the share of refusals whose stated wait was within `factor` of the true wait; None if there are none. Only
-    refusals with a known true wait of less than `below` seconds count."""
+    """Of the followed refusals with a true wait below `below` seconds, return the share whose stated wait was within
+    `factor` of the true wait; None if there are no such refusals."""
     ratios = [ratio(refusal) for refusal in run.followed_refusals if refusal.wait < below]
     if not ratios:
         return None

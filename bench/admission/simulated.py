@@ -43,8 +43,8 @@ class Refused(NamedTuple):
 
 
 class OpenAdmission:
-    """No admission control: a request is admitted if a slot is free. `ask` may be called while a step runs, all other
-    methods only between two steps."""
+    """No admission control: a request is admitted if a slot is free. `ask` may be called during a step; the other
+    methods may not."""
 
     def __init__(self, loop: StepLoop, slots: int) -> None:
         self._loop = loop
@@ -168,7 +168,7 @@ _SETTLED = 0.2  # share of the work after which the batch counts as full
 
 def capacity(setup: ReplicaSetup, source: Source, seed: int, work: float = 120.0) -> float:
     """Return the capacity: the seconds of lone work (time on an idle replica) done per second. All requests arrive at
-    once, without deadlines. The time counts from when the batch is full until the last waiting request has started."""
+    once, without deadlines. Work counts from when the batch is full until the last waiting request has started."""
     clock = ArrivalClock()
     loop = step_loop(setup, clock, seed)
     scheduler = loop.scheduler

@@ -39,7 +39,7 @@ class BenchParser(argparse.ArgumentParser):
 def add_bench(
     benches: Commands, name: str, about: str, summary: str, smaller: str, runs: int, run: Run
 ) -> argparse.ArgumentParser:
-    """Add a command with the options common to all benches. `smaller` states what --quick reduces besides the runs."""
+    """Add a command with the options of all benches. `smaller` says what --quick reduces besides the number of runs."""
     parser = add_parser(benches, name, summary, description=f"{about}\n{FIGURES}")
     records = "also write the figures as one JSON record per line; without FILE: to standard output, without the table"
     parser.add_argument("--json", type=Path, nargs="?", const=_STANDARD_OUTPUT, metavar="FILE", help=records)
@@ -100,9 +100,8 @@ def publish(
     *,
     table: str = "",
 ) -> int:
-    """Print a table of all records, or the given table, and write the records to the files in the options.
-
-    Notes are stored in the result. Return the exit code 0."""
+    """Print the given table, or a table of all records, and the notes. Write the files that the options name. Return
+    the exit code 0."""
     table = table or table_of_spreads(records, targets or {})
     if arguments.json == _STANDARD_OUTPUT:
         print(lines_of(records), end="")

@@ -101,7 +101,7 @@ class Environment:
 
 
 def peer_variables(own: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's variables and `own`, without PYTHONPATH: a peer must not find Octet's packages."""
+    """Return this process's environment and `own`, without PYTHONPATH: a peer must not find Octet's packages."""
     return {name: value for name, value in {**os.environ, **own}.items() if name != "PYTHONPATH"}
 
 

@@ -69,7 +69,7 @@ class ScheduledEngine(SteppedEngine):
 
 
 class MixedEngine(ScheduledEngine):
-    """Counts the steps and turns of adapters that share an engine. A step computes with one adapter."""
+    """Counts steps, changes of adapter, and the most steps that an adapter has waited. Each step uses one adapter."""
 
     longest = num_turns = num_steps = 0
     _last = ""
@@ -120,7 +120,8 @@ class Octet(ScheduledEngine):
         return calls
 
     def mix(self, prompts: Prompts, new_tokens: int, num_adapters: int, age_bound: int | None) -> dict[str, Any]:
-        """Generate with a new scheduler. `age_bound` None means a replica's default; with 1, each step is a turn."""
+        """Generate with a new scheduler. `age_bound` None means a replica's default; with 1, adapters alternate at
+        every step."""
         opened, base = self._opened, self.scheduler
         with TemporaryDirectory(prefix="octet-bench-") as folder:
             for index in range(len(opened.digests), num_adapters):
@@ -240,7 +241,8 @@ def open_native(model: Path, device: str, dtype: DType) -> Opened:
 
 
 def least_bytes(checkpoint: "Checkpoint") -> int:
-    """Return the bytes of weights that one token needs: each matrix once, except an untied embedding (a single row)."""
+    """Return the bytes of weights that one token needs. An untied embedding does not count, because a token needs only
+    one of its rows."""
     weights = checkpoint.weights
     names = [name for name in weights if name != "embed" or checkpoint.config.tied_head]
     return sum(_stored_bytes(weights[name]) for name in names)

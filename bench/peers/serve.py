@@ -1,7 +1,5 @@
-"""A runner of one engine: loads a model, then answers one JSON line with one JSON line.
-
-It runs inside a peer's own environment and therefore needs only the standard library.
-"""
+"""A runner of one engine: it loads a model, then answers each line of JSON with a line of JSON. It runs inside a peer's
+own environment, so it uses only the standard library."""
 
 import json
 import os

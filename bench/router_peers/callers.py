@@ -81,7 +81,7 @@ class Caller(ABC):
 
     @abstractmethod
     async def call(self, prompt: str, order: Order, on_tokens: OnTokens | None = None, *, stream: bool = True) -> float:
-        """Return the seconds until the first token of an answer, which is read to its end. Raises CallFailed."""
+        """Read an answer to its end, and return the seconds until its first token. Raises CallFailed."""
 
 
 class HttpCaller(Caller):
@@ -128,7 +128,7 @@ class GrpcCaller(Caller):
         await self._channel.close()
 
     async def call(self, prompt: str, order: Order, on_tokens: OnTokens | None = None, *, stream: bool = True) -> float:
-        """Ignore `stream`: over gRPC, every answer is a stream. It is read to its end."""
+        """Ignore `stream`: over gRPC, every answer is a stream."""
         request = self._request(f"{prompt} {order}", order.tokens)
         counter = TokenCounter(on_tokens)
         try:

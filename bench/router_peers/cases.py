@@ -1,4 +1,4 @@
-"""The measured situations, the orders in prompts that state what to answer, and the paths that a request can take."""
+"""The measured cases, the orders (what a prompt tells a backend to answer), and the paths that a request can take."""
 
 import re
 from dataclasses import dataclass

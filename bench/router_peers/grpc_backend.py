@@ -1,8 +1,8 @@
 """Replicas that cost as little as the HTTP backends and follow the same orders: the measured cost is the router's.
 
 `python -m bench.router_peers.grpc_backend NUMBER` listens on this number of ports, prints them in a line, and serves
-until it is terminated. As in every replica of Octet, tokens that wait to be sent become one message. If tokens have a
-pace, those that come too soon after the last message also wait.
+until it is terminated. As in every replica of Octet, tokens that wait to be sent become one message. If the order sets
+a pace, tokens also wait for the minimum gap between two messages.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ def _chunk(tokens: int) -> bytes:
 
 
 class TokenStream:
-    """Produces tokens at the order's pace; without a pace, one per turn of the event loop. Never waits for reads."""
+    """Produces tokens at the order's pace or, without a pace, one per turn of the event loop. Never waits for reads."""
 
     def __init__(self, order: Order) -> None:
         self._order, self._loop = order, asyncio.get_running_loop()

@@ -112,7 +112,7 @@ class RoundResults:
 
 
 async def run_rounds(site: RouterPeersSite, cases: Sequence[FirstTokens | Flood], runs: int) -> RoundResults:
-    """Run all cases. A peer that fails is left out; its earlier rounds count. Raises SiteFailed if Octet fails."""
+    """Run all cases. A peer that fails is then left out; its earlier rounds count. Raises SiteFailed if Octet fails."""
     found = RoundResults()
     for number in range(runs):
         site.findings.say(f"round {number + 1} of {runs}")

@@ -109,7 +109,7 @@ class RouterPeersSite:
 
 @asynccontextmanager
 async def site(peers: Sequence[RouterPeer], cache: Path, findings: Findings) -> AsyncIterator[RouterPeersSite]:
-    """Start backends and routers. The routers have a core to themselves. A peer that does not start is left out."""
+    """Start backends and routers. All routers share one core of their own. A peer that does not start is left out."""
     core, *other = sorted(os.sched_getaffinity(0))
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(scratch_folder())

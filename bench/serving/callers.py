@@ -91,7 +91,7 @@ class BenchCall:
         )
 
     def hang_up(self) -> ServedAnswer:
-        """Return the answer of a caller that disconnects: expired at its deadline, or failed if it gave up before."""
+        """Return the answer when the caller disconnects: "expired" at its deadline, "failed" if `give_up` is less."""
         caller = self._ask.caller
         end: End = "expired" if self._until == (caller.total if self.has_begun else caller.ttft) else "failed"
         return self.answer(end, f"no {'whole answer' if self.has_begun else 'token'} within {self._until:g} s")
@@ -386,7 +386,7 @@ class BenchEndpoint:
 
 
 def named_apart(endpoints: Sequence[BenchEndpoint]) -> list[BenchEndpoint]:
-    """Return the endpoints with equal names made different: by adding the model, then a number."""
+    """Return the endpoints with unique names: equal names get the model added, then a number if still equal."""
     names = [each.name for each in endpoints]
     fuller = [each.name if names.count(each.name) == 1 else f"{each.name} {each.model}" for each in endpoints]
     counted = [

@@ -66,7 +66,8 @@ class ServeRounds:
         await play(system.name, system.caller, [replace(ask, at=0.0) for ask in asks], 1.0)
 
     async def _loads(self) -> dict[str, Source]:
-        """Return the loads by name; if no shares are given, a single load with an empty name."""
+        """Return the loads by name: one per share of the capacity or, if there are no shares, one with an empty
+        name."""
         source, shares = self.options.source, self.options.shares
         if not shares:
             return {"": source(self.options.rate)}

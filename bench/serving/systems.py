@@ -254,7 +254,7 @@ def prepare_place(
 def start_server(
     peer: ServerPeer, place: ServerPlace, say: Say, *, try_all: bool, seconds: float = START_SECONDS
 ) -> System:
-    """Start the fastest variant, and return it ready and paused. Raises PeerFailed if no variant starts."""
+    """Start the variants, and return the fastest, ready and paused. Raises PeerFailed if no variant starts."""
     variants = peer.variants(place)
     tried = enumerate(variants if try_all else variants[:1], 1)
     return keep_fastest(

@@ -150,8 +150,8 @@ class Ask:
 
 
 def asks_of(source: Source, classes: Sequence[CallerClass], seconds: float, seed: int, context: int) -> list[Ask]:
-    """Return a load's requests, determined by the seed. A prompt is cut to 3/4 of the
-    context, and its answer to the rest of the context."""
+    """Return a load's requests, drawn from the seed. Prompts are cut to 3/4 of the context, and answers to the rest of
+    it."""
     rng = Random(seed)
     traffic = list(islice(source(Random(rng.random()), seconds), MOST_ASKS))
     if not traffic:
@@ -229,7 +229,7 @@ def fit_count(short: tuple[int, int], long: tuple[int, int]) -> TokenCount:
 
 
 def prompt_of(ask: Ask, count: TokenCount) -> str:
-    """Return the prompt of a request. Two prompts share a beginning exactly as far as the trace says."""
+    """Return the prompt of a request. Two prompts begin alike as far as their blocks in the trace are equal."""
     words = count.words(ask.prompt_tokens)
     if not ask.blocks:
         return words_of(words, f"{ask.seed}, {ask.number}")
