@@ -31,8 +31,8 @@ class Block:
 
 
 class BlockTable:
-    """The block ids of one sequence, in token order. Only the pool changes a table, and only by appending ids. A reader
-    that remembers a length may therefore read that many ids without a copy, until the table is released."""
+    """The block ids of one sequence, in token order. Only the pool changes a table, and only by appending ids: earlier
+    ids stay the same until the table is released."""
 
     __slots__ = ("block_ids", "block_size", "num_registered", "released")
 

@@ -20,9 +20,9 @@ from kvpool.chain import TokenChain
 
 
 class FreeList:
-    """A ring of blocks around a sentinel, linked through the blocks themselves: every change is O(1) per block. The
-    front is reused first. Empty blocks go to the front and cache entries to the back, so that the least recently used
-    entry is evicted first."""
+    """The free blocks of a pool: a ring around a sentinel, linked through the blocks themselves. Blocks are taken from
+    the front. Empty blocks return to the front and cache entries to the back, so that the least recently used entry is
+    evicted first."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self.ring = Block(BlockId(-1))
@@ -71,7 +71,7 @@ class FreeList:
 
 
 class BlockPool:
-    """`num_blocks` blocks of `block_size` tokens, allocated once and never grown. Block 0 is reserved."""
+    """`num_blocks` blocks of `block_size` tokens each; the number never changes. Block 0 is reserved for padding."""
 
     def __init__(self, num_blocks: int, block_size: int, *, prefix_cache: bool = True) -> None:
         if num_blocks < 2:
@@ -83,7 +83,7 @@ class BlockPool:
         self.blocks = [Block(BlockId(i)) for i in range(num_blocks)]
         self.free = FreeList(self.blocks[GARBAGE + 1 :])
         self.index: dict[BlockKey, Block] = {}
-        """One block for each key. A second block with the same tokens, computed meanwhile, gets no key."""
+        """One block for each key. If two sequences compute the same prefix, only the first block gets the key."""
         self.tables: dict[int, BlockTable] = {}  # live tables by `id()`; they hold the references to blocks
         self.counters = PoolCounters()
         self._version = 0
@@ -120,8 +120,8 @@ class BlockPool:
         resumable: Callable[[BlockKey], bool] | None = None,
     ) -> AdmissionPlan:
         """Plan a table of `num_tokens` slots for `chain`, leaving `headroom` blocks free, without changing the pool.
-        The cached blocks that are reused (the hit) never cover the chain's last token, which must be computed to sample
-        the next one. If `resumable` is given, the hit ends after a block whose key that function accepts."""
+        The reused cached blocks (the hit) never include the chain's last token, which must be computed to sample the
+        next one. If `resumable` is given, the hit is shortened until `resumable` accepts its last block's key."""
         if headroom < 0:
             raise ValueError(f"headroom must be at least 0, got {headroom}")
         if chain.block_size != self.block_size:
@@ -182,7 +182,7 @@ class BlockPool:
         self._allocate(table, short)
 
     def register(self, table: BlockTable, chain: TokenChain, num_computed: int) -> None:
-        """Cache the table's blocks that the first `num_computed` tokens fill. These tokens must be final."""
+        """Cache all blocks that are filled by the first `num_computed` tokens. These tokens must not change later."""
         full = num_computed // self.block_size
         first = table.num_registered
         if full <= first:
@@ -202,8 +202,8 @@ class BlockPool:
         self._version += 1
 
     def release(self, table: BlockTable) -> None:
-        """Return the table's blocks to the pool, last block first, so that a prefix outlives its continuations.
-        Releasing twice is harmless. Registered blocks stay in the cache until they are evicted."""
+        """Return the table's blocks to the pool. Registered blocks stay in the cache until they are evicted. The last
+        block is returned first, so that the end of a sequence is evicted before its beginning."""
         if table.released:
             return
         if self.tables.pop(id(table), None) is not table:
@@ -227,7 +227,7 @@ class BlockPool:
         return any(self.blocks[block_id].ref_count == 1 for block_id in reversed(table.block_ids))
 
     def count_traffic(self, spans: Iterable[tuple[int, int]]) -> None:
-        """Count the blocks that a step reads and writes when it computes positions [start, stop) of each table."""
+        """Count the blocks that a step reads and writes. A span is the range of positions computed in one table."""
         size = self.block_size
         reads = writes = 0
         for start, stop in spans:
@@ -248,7 +248,7 @@ class BlockPool:
             raise InvariantViolation("the table has been released: its blocks may belong to another table")
 
     def _cacheable(self, chain: TokenChain) -> int:
-        """The number of blocks that a hit may cover: full ones that leave at least the last token to compute."""
+        """The number of full blocks before the chain's last token, which is never taken from the cache."""
         return max(0, (len(chain) - 1) // self.block_size)
 
     def _match(self, chain: TokenChain) -> tuple[list[Block], MissReason]:
@@ -366,7 +366,7 @@ def _check_free_list(free: FreeList, most: int) -> set[int]:
 
 
 def _check_reference_counts(blocks: Sequence[Block], tables: Iterable[BlockTable]) -> int:
-    """Check that each block's count equals the number of tables that hold it. Return the number of blocks in use."""
+    """Check that each block's reference count equals its number of tables. Return the number of blocks in use."""
     holders = [0] * len(blocks)
     for table in tables:
         if table.released:

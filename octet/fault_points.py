@@ -33,7 +33,7 @@ def fault_message(point: str) -> str:
 
 @contextmanager
 def inject_faults(decide: Callable[[str], bool]) -> Iterator[None]:
-    """Let `decide` choose which points fail. Only for simulations, one at a time; never use it with real callers."""
+    """Let `decide` choose which points fail inside the `with` block. For simulations only."""
     global _decide  # noqa: PLW0603
     if _decide is not None:
         raise RuntimeError("faults are already being injected")

@@ -115,8 +115,8 @@ def _with_ports(ensemble: Ensemble, port: int | None, http_port: int | None) -> 
 
 
 def _free_port(host: str, option: str) -> int:
-    """Return a free port, outside the range from which the kernel takes ports: it stays free until the router listens,
-    and while the router restarts."""
+    """Return a free port, if possible outside the range from which the kernel assigns ports to connections. Such a port
+    stays free until the router listens, and while it restarts."""
     for _ in range(_MAX_PORT_TRIES):
         port = _FREE_PORTS[secrets.randbelow(len(_FREE_PORTS))]
         with suppress(BindRefused), listeners.bind_socket(Endpoint(host, port), option):
@@ -146,7 +146,7 @@ def _check_listeners(ensemble: Ensemble, keys: Path | None, *, insecure: bool) -
 def _router_process(
     ensemble: Ensemble, placements: Sequence[ReplicaPlacement], accepted: Path, options: Sequence[str]
 ) -> ProcessSpec:
-    """Return how to run the router. It is not forked but started as a program: it needs no memory of this process."""
+    """Return how to run the router. It is a separate program, not a fork: it needs no memory of this process."""
     package = str(Path(octet.__file__).parents[1])
     command = [sys.executable, "-P", "-c", _ROUTER_PROGRAM, package, "router", "--port", str(ensemble.router.port)]
     if ensemble.router.http is not None:

@@ -89,7 +89,7 @@ def _fetch(operator: Operator, arguments: argparse.Namespace) -> tuple[RequestEx
 
 
 def explain_request(found: RequestExplanation, *, is_complete: bool = True) -> Explanation:
-    """Explain a request. `is_complete` means that an event which is not in `found` did not happen."""
+    """Explain a request. `is_complete` means that `found` has all events of the request."""
     receipt = found.receipt
     headline = f"request {receipt.request_id or 'without an id'}: {format_headline(receipt)}"
     sections = [

@@ -95,7 +95,7 @@ _VERIFIER_OUTCOMES = {
 
 
 def explanation_sections(explanation: RequestExplanation, *, is_complete: bool) -> Iterator[tuple[str, Sentences]]:
-    """Yield titles and sentences. `is_complete` means that an event which is not in `explanation` did not happen."""
+    """Yield titles and sentences. `is_complete` means that `explanation` has all events of the request."""
     receipt = explanation.receipt
     yield "arrival", _arrival(receipt)
     yield "decision", _decision(receipt.decision)

@@ -22,7 +22,7 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The part of an answer that has arrived since the previous chunk. Text may lag behind its tokens."""
+    """The part of an answer that has arrived since the previous chunk. A token's text may arrive in a later chunk."""
 
     text: str
     token_ids: tuple[int, ...]

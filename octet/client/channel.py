@@ -75,8 +75,8 @@ def read_metadata_message(
 
 
 def call_error(call: Any, raised: BaseException) -> grpc.aio.AioRpcError:
-    """Return the gRPC error of a failed call. For a cancelled call, grpc.aio raises CancelledError, which is converted.
-    For a cancelled task, CancelledError is raised again."""
+    """Return the gRPC error of a failed grpc.aio call. A CancelledError is converted if the call was cancelled, and
+    raised again if the current task was cancelled."""
     if isinstance(raised, grpc.aio.AioRpcError):
         return raised
     call.cancel()

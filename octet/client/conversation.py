@@ -19,9 +19,9 @@ _StreamT = TypeVar("_StreamT", bound=StreamBase)
 
 
 class ConversationBase(Generic[_StreamT]):
-    """A history of turns. Run one turn at a time: each is sent with the turns that ended before it began. A turn is
-    kept once its answer is complete. A turn that fails, is cancelled or is abandoned is discarded and can be repeated;
-    `add(text, answer.text)` keeps its partial answer. The history grows until the router refuses it."""
+    """A conversation: each turn is sent with all turns before it. Run one turn at a time. A turn is kept once its
+    answer is complete. A turn that fails or is cancelled is discarded; `add` can keep its partial answer. The history
+    is never shortened, so the router refuses it once it is too long."""
 
     def __init__(
         self, client: Any, session_id: str | None = None, system: str | None = None, **options: Unpack[Options]

@@ -118,7 +118,7 @@ def _submission(prompt: str | None, options: Mapping[str, Any], idempotency_key:
 
 
 class JobWatch:
-    """Watches the events of a job across reconnects. It never waits, so blocking and asyncio clients share it."""
+    """Watches the events of a job across reconnects. It never sleeps, so blocking and asyncio clients share it."""
 
     def __init__(self, client: ClientBase, job_id: str, after: int, timeout: float | None) -> None:
         self._client = client
@@ -164,7 +164,7 @@ def _final_job(event: JobEvent | None) -> Job:
 
 
 class JobsClient:
-    """Background jobs. A job outlives its caller, its connection and its router. A failed call raises an OctetError."""
+    """A client for background jobs, which continue if the caller disconnects or the router restarts."""
 
     def __init__(self, client: "Client") -> None:
         self._client = client
@@ -172,9 +172,9 @@ class JobsClient:
     def submit(
         self, prompt: str | None = None, *, idempotency_key: str | None = None, **options: Unpack[Options]
     ) -> Job:
-        """Store a job and return it. Once stored, it ends exactly once, even if the router restarts. The option
-        `timeout` applies to the job, not to this call. Two submissions with the same key are one job; if their requests
-        differ, the second is refused."""
+        """Store a job and return it. A stored job ends exactly once, even if the router restarts. The option `timeout`
+        applies to the job, not to this call. A second submission with the same `idempotency_key` returns the first job,
+        or is refused if the requests differ."""
         attempts = self._client._repeat(_submission(prompt, options, idempotency_key), LOOKUP_TIMEOUT_S)
         return Job.from_wire(self._client._call("Jobs.SubmitJob", attempts))
 
@@ -214,7 +214,7 @@ class JobsClient:
             time.sleep(wait)
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """Wait until the job has ended, and return it. Raises NotFound; DeadlineExceeded after `timeout` seconds."""
+        """Wait until the job has ended, and return it. Raises NotFound, or DeadlineExceeded after `timeout` seconds."""
         last = None
         for event in self.events(job_id, timeout=timeout):
             last = event

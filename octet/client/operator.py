@@ -104,7 +104,7 @@ class Operator(SyncClientBase):
         return self._change(records.LaneInfo, "LoadAdapter", why, specialist=specialist, path=path, name=name)
 
     def promote(self, specialist: str, name: str = "", *, why: str = DEFAULT_REASON) -> records.LaneInfo:
-        """Let the candidate serve, and return its lane. If `name` is given, the candidate must have that name."""
+        """Make the candidate the serving lane, and return it. If `name` is given, the candidate must have that name."""
         return self._change(records.LaneInfo, "PromoteLane", why, specialist=specialist, name=name)
 
     def roll_back(self, specialist: str, *, why: str = DEFAULT_REASON) -> records.LaneInfo:

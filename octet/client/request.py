@@ -183,7 +183,7 @@ class ClientRetryBudget:
 
 
 def _is_retryable(error: errors.OctetError) -> bool:
-    """Whether a retry may succeed. After `deadline_unreachable`, this requires `retry_after` from the server."""
+    """Whether a retry may succeed. `deadline_unreachable` is retried only if the server sent `retry_after`."""
     if error.reason in _PERMANENT_REASONS or (error.reason == "deadline_unreachable" and error.retry_after is None):
         return False
     return isinstance(error, errors.Busy | errors.Unavailable | errors.ReplicaLost)

@@ -42,7 +42,7 @@ class FilePath:
 
 @dataclass(frozen=True, slots=True)
 class RefersTo:
-    """The value must be the name of an entry in this field of the ensemble."""
+    """The value must be the name of an entry in the ensemble's field `to`, such as `specialists`."""
 
     to: str
 
@@ -54,7 +54,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Shorthand:
-    """The file may have a string instead of a mapping. The string sets this field; other fields keep their defaults."""
+    """Allows a string in place of a mapping. The string sets `field`; the other fields keep their defaults."""
 
     field: str
 

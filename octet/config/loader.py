@@ -69,7 +69,7 @@ def parse_content(content: bytes, source: Path | None, *, files: bool = False) -
 
 
 def _ensemble(root: YamlTable, index: KeyIndex, folder: Path) -> Ensemble | None:
-    """Read the ensemble. A specialist's key at the top of the file is a default for every specialist."""
+    """Read the ensemble. A specialist's keys may also be at the top of the file, as defaults for all specialists."""
     shared = tuple(entry for entry in root.entries if entry.key in shared_fields())
     own = tuple(entry for entry in root.entries if entry.key not in shared_fields())
     values = ValueReader(index, folder)
@@ -102,8 +102,8 @@ class TableReader:
         self.built: list[tuple[KeyPath, Any]] = []  # every instance with its key path, inner instances first
 
     def read(self, kind: type, node: YamlNode, place: KeyPath, name: str | None = None) -> Any | None:
-        """Return an instance, with defaults for invalid values; None if the node is not a mapping, or a required key is
-        missing or invalid. `name` is the key under which the mapping appears, if that key also names the instance."""
+        """Return an instance of `kind`, with defaults for invalid values; None if the node is not a mapping, or if a
+        required key is missing or invalid. `name` is the mapping's own key, in a section whose keys are names."""
         found = self.keys(kind, node, place, name)
         if found is None:
             return None

@@ -34,8 +34,7 @@ ReloadEvent: TypeAlias = Reloaded | ReloadRefused
 
 
 class ConfigWatch:
-    """Watches a configuration file by polling, which works on every file system and with links. Call `refused` for an
-    event that cannot be applied."""
+    """Watches a configuration file by polling, which works on every file system and with symbolic links."""
 
     def __init__(
         self,

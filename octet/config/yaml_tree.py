@@ -244,7 +244,7 @@ class _Composer:
                 yield YamlEntry(key.text, line, value)
 
     def _alias(self, anchor: str | None) -> YamlNode:
-        """Return the node with this anchor. An alias inside that node is refused, so that trees stay finite."""
+        """Return the node with this anchor. A node must not contain an alias to itself, so that trees stay finite."""
         if anchor is None or anchor not in self._anchors:
             raise _Unreadable(self._line, f"the alias *{anchor:.60} must come after the end of a node with that anchor")
         node, num_nodes = self._anchors[anchor]

@@ -77,7 +77,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class LoadedCertificate:
-    """The contents of the TLS files, read at one time and checked."""
+    """The contents of the TLS files, read together and checked."""
 
     context: ssl.SSLContext
     certificate: bytes

@@ -58,7 +58,7 @@ def refuse_constant(name: str) -> NoReturn:
 
 
 class FieldChecks:
-    """Checks of single fields by their name on the wire. Every check raises Refusal with field, limit and value."""
+    """Checks single fields by their names on the wire. A failed check raises Refusal with field, limit and value."""
 
     def __init__(self, ranges: Mapping[str, Range], sizes: Mapping[str, int], counts: Mapping[str, int]) -> None:
         """`sizes` are the maximum bytes of strings, `counts` the maximum items of lists."""
@@ -144,7 +144,7 @@ class FieldChecks:
 
 
 class ToolChecks:
-    """Checks of tools and of tool calls in a conversation. Every check raises Refusal with field, limit and value."""
+    """Checks tools, and tool calls in a conversation. A failed check raises Refusal with field, limit and value."""
 
     def __init__(self, checks: FieldChecks, prefix: str = "") -> None:
         """`prefix` precedes the names of fields in error messages."""

@@ -36,8 +36,8 @@ class DrainGate:
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
-        """Hold new calls and wait until no more arrive. Stop every listener inside the `with` block, so that held calls
-        are refused and their retries reach another server. Not reentrant."""
+        """Hold new calls, and wait until no more arrive. The caller stops all listeners inside the `with` block, so
+        that held calls are refused and can be retried on another server. Not reentrant."""
         self._open.clear()
         try:
             await self.wait_until_quiet()

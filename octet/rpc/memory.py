@@ -118,7 +118,7 @@ _V2 = _CgroupVersion("memory.current", "memory.max", ("inactive_file", "active_f
 
 
 def memory_reader(own: Path = _OWN_CGROUP, cgroups: Path = _CGROUPS) -> Callable[[], MemoryUsage | None]:
-    """Return a reader of the usage of the cgroup closest to its limit. It returns None if no cgroup has a limit."""
+    """Return a function that returns the usage of the cgroup closest to its limit, or None if no cgroup has a limit."""
     found = [*_find_cgroups(own, cgroups)]
 
     def read() -> MemoryUsage | None:

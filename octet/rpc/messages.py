@@ -32,7 +32,7 @@ def has_at_most_fields(most: int, raw: bytes, descriptor: Any) -> bool:
 
 
 def _fields_left(budget: int, raw: memoryview, descriptor: Any) -> int:
-    """Return the budget minus the number of fields. It is negative if there are more fields than the budget."""
+    """Return the budget minus the number of fields. Counting stops once the result is negative."""
     at, end = 0, len(raw)
     while at < end and budget >= 0:
         budget -= 1
@@ -54,7 +54,7 @@ def _fields_left(budget: int, raw: memoryview, descriptor: Any) -> int:
 
 
 def _read_varint(raw: memoryview, at: int) -> tuple[int, int]:
-    """Return the number at position `at`, and the position after it. An unterminated number ends with the bytes."""
+    """Return the number at position `at` and the position after it. An unterminated number extends to the end."""
     value = 0
     for index, byte in enumerate(raw[at : at + _MAX_VARINT_BYTES]):
         value |= (byte & 0x7F) << (7 * index)

@@ -29,7 +29,7 @@ class NonBlockingWriter:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether output is buffered, which `flush` can write as soon as the descriptor is writable."""
+        """Whether output is buffered; `flush` can write it as soon as the descriptor is writable."""
         return bool(self._buffer)
 
     def write(self, text: str) -> bool:
@@ -77,8 +77,8 @@ class NonBlockingWriter:
 
 
 def _reopen_non_blocking(fd: int) -> int:
-    """Open a pipe or terminal again, because O_NONBLOCK would affect all processes that share the open file. A regular
-    file never blocks, and would be overwritten from its beginning if it were reopened."""
+    """Return a new descriptor. A pipe or terminal is opened again, because setting O_NONBLOCK on `fd` would affect all
+    processes that share it. A regular file never blocks, so its descriptor is duplicated."""
     mode = os.fstat(fd).st_mode
     if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
         with suppress(OSError):

@@ -139,7 +139,7 @@ class SupervisedProcess:
 
     @property
     def seconds(self) -> float:
-        """Seconds since its start."""
+        """Seconds since the process was started."""
         return self._clock.now() - self._started_at
 
     def start(self, close: list[int]) -> SpawnedProcess:

@@ -58,7 +58,7 @@ class Wakeup:
 
 
 class SignalPipe(Wakeup):
-    """Inside its `with` block, signals wake the loop, and `take` returns the received signals in order."""
+    """Wakes a `select` loop on signals, inside its `with` block. `take` returns the received signals in order."""
 
     def __init__(self, numbers: Iterable[signal.Signals] = SUPERVISOR_SIGNALS) -> None:
         # The handler does nothing, because Python itself writes the number to the wakeup descriptor.

@@ -205,7 +205,7 @@ def _read_buckets(raw: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _read_varints(raw: bytes) -> Iterator[int]:
-    """Yield the numbers after the first byte. Raises BadSketch."""
+    """Yield the numbers after the version byte. Raises BadSketch."""
     number = shift = 0
     for byte in memoryview(raw)[1:]:
         if byte < _MORE:
@@ -245,8 +245,8 @@ class TimeSlice(NamedTuple):
 
 
 class SlidingWindow(Generic[MergeableT]):
-    """The sum over at least the last `seconds`. It consists of slices, and the oldest slice expires as a whole. Slices
-    follow the wall clock, so that those of several processes align. Times are Unix seconds."""
+    """Merges the values of at least the last `seconds`, which are kept in time slices; a slice expires as a whole.
+    Slices start at multiples of their span, so that the slices of several processes align. `now` is in Unix seconds."""
 
     def __init__(self, seconds: float, make: Callable[[], MergeableT], parts: int = DEFAULT_PARTS) -> None:
         self._make = make
@@ -319,7 +319,7 @@ class SlidingWindow(Generic[MergeableT]):
         return total
 
     def _bound(self) -> None:
-        """Drop the oldest slices beyond twice the usual number. A clock jump or a new length can leave that many."""
+        """Drop the oldest slices beyond twice the usual number. A clock jump or a `resize` can leave that many."""
         number = len(self._slices) - 2 * (self._parts + _SPARE)
         for slot in sorted(self._slices)[:number] if number > 0 else ():
             if slot != self.filling:

@@ -19,7 +19,7 @@ _KINDS = {"internal": SpanKind.INTERNAL, "server": SpanKind.SERVER, "client": Sp
 
 
 class OtlpSender:
-    """Sends spans. The SDK's environment variables set headers, certificates, compression and timeouts."""
+    """Sends spans. OpenTelemetry's environment variables set headers, certificates, compression and timeouts."""
 
     def __init__(self, endpoint: str, resource: Mapping[str, str]) -> None:
         """`resource` describes the sending process with OpenTelemetry's attributes."""
@@ -65,5 +65,5 @@ def _valid_value(value: AttributeValue) -> AttributeValue:
 
 
 def _valid(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode: one such name must not make a whole batch fail."""
+    """Replace lone surrogates: UTF-8 cannot encode them, and a single one would make a whole batch of spans fail."""
     return text if text.isascii() else text.encode(errors="replace").decode()

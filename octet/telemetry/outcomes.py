@@ -45,7 +45,7 @@ def responsible_specialist(receipt: wire.Receipt) -> str:
 
 
 def first_asked(receipt: wire.Receipt) -> str:
-    """Return the specialist that was tried first; if none was tried, the one planned first. It may be a fallback."""
+    """Return the specialist that was tried first; if none was tried, the one that was planned."""
     lead = str(receipt.between.lead or receipt.decision.primary)
     if receipt.between.spilled or not receipt.attempts:  # only the last attempts are stored
         return lead

@@ -99,8 +99,8 @@ def new_span_id(draw: Callable[[int], bytes]) -> str:
 
 
 class ClockAnchor:
-    """Converts monotonic to wall-clock times. Spans that are converted with one anchor keep their durations, even if
-    the wall clock is set meanwhile."""
+    """Converts monotonic to wall-clock times. Spans that are converted with the same anchor keep their durations, even
+    if the wall clock is adjusted meanwhile."""
 
     __slots__ = ("_offset",)
 

@@ -89,7 +89,7 @@ class SpanExporter:
         return len(self._queue)
 
     def close(self, seconds: float) -> None:
-        """Keep sending queued spans for up to `seconds`, then drop the others and stop."""
+        """Keep sending queued spans for up to `seconds`, then drop the rest and stop."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -144,7 +144,7 @@ class SpanExporter:
 
 
 def add_trace_option(parser: Any, configured: str = "") -> None:
-    """Add `--otlp`. `configured` is the configuration key for the same value, which the help text mentions."""
+    """Add `--otlp`. The help text mentions `configured`, the configuration key for the same value."""
     default = " or ".join(filter(None, (configured, "OTEL_EXPORTER_OTLP_ENDPOINT")))
     about = f"export traces to http://HOST:4317, or https, by OTLP over gRPC (default: {default}, otherwise off)"
     parser.add_argument("--otlp", metavar="URL", help=about)
