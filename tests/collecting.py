@@ -15,8 +15,8 @@ _MANY_MODULES = 100
 
 @contextmanager
 def without_the_collector() -> Iterator[None]:
-    """Disable garbage collection in this context, then exclude all live objects from later collections: imported
-    modules stay in memory anyway."""
+    """Disable garbage collection in this context. At its end, exclude all live objects from later collections, because
+    imported modules stay in memory anyway."""
     gc.disable()
     try:
         yield

@@ -1,4 +1,4 @@
-"""The CI script names missing packages, and dependencies whose internals we use have an upper version bound."""
+"""The CI script names missing packages. Dependencies whose internals we use have an upper version bound."""
 
 import shutil
 import subprocess

@@ -29,8 +29,8 @@ def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def compiled(name: str) -> Path:
-    """Compile the tests next to the sources, where Node finds node_modules. Return the output folder. Each test module
-    and worker has its own."""
+    """Compile the tests next to the sources, where Node finds node_modules. Return the output folder, which no other
+    test module or worker uses."""
     folder = PACKAGE / "build" / f"{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}-{name}"
     shutil.rmtree(folder, ignore_errors=True)
     done = tool("typescript/bin/tsc", "-p", "tsconfig.tests.json", "--outDir", str(folder))

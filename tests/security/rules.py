@@ -225,7 +225,7 @@ def everywhere(_module: Module, node: ast.AST) -> bool:
 
 
 class _Meaning(ast.AST):
-    """In `_LOOKS_AT`, stands for every name that resolves to an import or a builtin. A rule that depends on the
+    """A placeholder in `_LOOKS_AT` for every name that resolves to an import or a builtin. A rule that depends on the
     spelling of a name must list `ast.Name` or `ast.Attribute` instead."""
 
 

@@ -33,7 +33,8 @@ class NaiveRow(NamedTuple):
 
 
 class NaiveScheduler:
-    """A simple model of the scheduler, without recurrent state and speculation. Its budget is fixed."""
+    """A simple model of the scheduler, without recurrent state and speculation, and with a fixed token budget for
+    prompt chunks."""
 
     def __init__(self, pool: BlockPool, config: SchedulerConfig, budget: int) -> None:
         self.pool, self.config, self.budget = pool, config, budget
@@ -151,8 +152,8 @@ class NaiveScheduler:
         ]
 
     def _end_chunk(self) -> None:
-        """End the chunk when its budget is used or no prompt is left. Until then, prompts of several adapter stacks
-        share the budget, one stack after another."""
+        """End the prompt chunk once its budget is used up or no prompt is left. Until then, prompts of several adapter
+        stacks share the budget, one stack after another."""
         prompts = [seq for seq in self.running if seq.remaining > 1 and not seq.suspect]
         goes_on = prompts and all(not seq.suspect for seq in self.running) and self.num_chunked < self.budget
         if self.num_chunked and not goes_on:

@@ -19,7 +19,8 @@ class NaiveTurns:
         last decode step before it could decode."""
 
     def file(self, seq: NaiveSequence) -> None:
-        """Put the sequence last among the running ones, because it now needs a different kind of work."""
+        """Put the sequence last among the running ones, because it was just admitted or now needs a different kind of
+        work (see `running`)."""
         self.leave(seq)
         seq.last_prefill = self.num_prefills
         self.running.append(seq)
@@ -50,7 +51,7 @@ class NaiveTurns:
             self._count_decode(served[0].adapters)
 
     def owe(self) -> None:
-        """Record the end of a prompt chunk: every stack that can decode is now owed a step."""
+        """Record the end of a prompt chunk: before the next chunk, every stack that can decode gets a step."""
         self.owed = list(self.last_decode)
 
     def _count_prefill(self, served: list[NaiveSequence]) -> None:

@@ -69,7 +69,7 @@ def test_a_short_prompt_in_time_does_not_shrink_the_budget() -> None:
 
 
 def test_a_large_step_counts_by_its_share_and_never_in_favour_of_more() -> None:
-    """While no request decodes, a step may exceed the budget. Such a step can shrink the budget but never raises it."""
+    """While no request decodes, a step may exceed the budget. Such a step can shrink the budget but never raise it."""
     budget = TimedBudget(0.05, first_guess=64, most=1000)
     budget.observe(2048, 2048 * 0.0005)
     assert budget.tokens() == 64

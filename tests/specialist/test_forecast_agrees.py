@@ -1,5 +1,5 @@
-"""The forecast simulates the scheduler's policy: it must assign chunks, turns, rounds and holds as the scheduler
-does."""
+"""The forecast simulates the scheduler's policy, so the times that it predicts must agree with those of a real
+scheduler."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -183,7 +183,7 @@ def requests(stacks: int) -> st.SearchStrategy[list[RequestShape]]:
 @given(requests(stacks=1), st.sampled_from([1, 2, 3, 32]))
 @settings(max_examples=100, deadline=None)
 def test_holds_priorities_and_preemption_are_foreseen_exactly(asked: list[RequestShape], max_running: int) -> None:
-    """The forecast gives the exact times of every first token and every end. Runs with more than 16 prompt chunks, a
+    """The forecast gives the exact times of each request's first token and end. Runs with more than 16 prompt chunks, a
     missed deadline or a full pool are left out."""
     assume(sum(one.prompt for one in asked) <= 16 * CHUNK)
     seen = run(asked, HOLD, max_running)
@@ -198,7 +198,8 @@ def test_holds_priorities_and_preemption_are_foreseen_exactly(asked: list[Reques
 def test_stacks_that_take_turns_to_decode_are_foreseen_but_for_a_few_turns(
     asked: list[RequestShape], max_running: int
 ) -> None:
-    """The forecast does not simulate each stack's turns. It counts rounds in which all stacks decode."""
+    """The forecast does not simulate each stack's decode turns. It counts rounds in which every stack decodes once, so
+    it may be off by a few turns."""
     seen = run(asked, HOLD, max_running)
     assume(seen is not None)
     assert seen is not None
@@ -237,8 +238,8 @@ def test_requests_enter_when_whole_blocks_are_free(asked: list[RequestShape], nu
     ],
 )
 def test_blocks_that_stay_cached_are_shared_by_the_next_requests(num_blocks: int, answers: tuple[int, ...]) -> None:
-    """Queued requests share blocks with a request that ends before the pool has room for all of them. Every later
-    forecast must predict the same end times as the first."""
+    """Queued requests share blocks with a request that ends before the pool has room for all the queued ones. Every
+    later forecast must predict the same end times as the first."""
     holder, other, *sharers = answers
     clock = ManualClock()
     scheduler = new_scheduler(clock, None, 32, BlockPool(num_blocks + 1, 4))

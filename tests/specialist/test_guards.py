@@ -167,8 +167,8 @@ def hits(replica: Replica) -> list[int]:
 
 
 def test_a_prompt_that_ends_on_a_block_can_be_resumed() -> None:
-    """A lookup never covers a prompt's last token, so the second request can reuse only two of the three blocks. The
-    first request must therefore leave a snapshot of the recurrent state after the second block."""
+    """A cache lookup never covers a prompt's last token, so the second request can reuse only two of the three blocks.
+    The first request must therefore leave a snapshot of the recurrent state after the second block."""
     replica = Replica(Shape(block_size=4, hybrid=True))
     for name in ("first", "again"):
         replica.run([request(name, range(12))])

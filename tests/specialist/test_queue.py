@@ -64,7 +64,7 @@ def test_it_empties_in_order() -> None:
 
 
 def test_repeated_pushes_and_removals_leak_nothing() -> None:
-    """Sequences that are often pushed and removed behind a head that stays must cost no memory."""
+    """Sequences that are repeatedly pushed and removed behind a head that stays must not remain in memory."""
     queue = new_queue()
     queue.push(make_sequence(0, priority=9))
     restless = [make_sequence(i) for i in range(1, 8)]

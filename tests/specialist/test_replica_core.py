@@ -151,8 +151,8 @@ def test_at_ten_times_its_capacity_no_admitted_request_is_late(seed: int) -> Non
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_request_without_a_deadline_is_suspended_and_still_answered(seed: int) -> None:
-    """Requests of the lowest priority have no deadline. They make no other request late, and all of them are
-    answered."""
+    """Requests of the lowest priority have no deadline here. They make no other request late, and every admitted one is
+    answered in full."""
     requests = [
         replace(request, deadline=None) if request.priority == 0 else request
         for request in load(3 * CAPACITY, 20, seed)

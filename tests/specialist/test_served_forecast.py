@@ -1,6 +1,7 @@
-"""A replica's forecast agrees with its scheduler under a server's settings: with holds and a timed budget.
+"""A replica's forecast agrees with its scheduler under a server's settings: a timed budget, and prompts that are held
+back while other requests decode.
 
-The forecast once left out the holds, and so refused requests that would have delayed no other request.
+The forecast once ignored that prompts are held back, and so refused requests that would have delayed no other request.
 """
 
 from dataclasses import asdict

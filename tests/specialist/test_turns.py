@@ -1,9 +1,10 @@
 """No member is passed over for more than `age_bound + peak - 2` turns, except in favour of urgent ones.
 
 A member is a request or an adapter stack; at most `peak` members take turns. Suppose a member was last served, or
-arrived, at turn t. After turn t + age_bound it is overdue, and only members not served since turn t are ahead of it.
-There are at most `peak - 2` of them, because neither the member itself nor the one served at turn t + 1 is among them.
-Every further turn serves the first of them, and none can join them.
+arrived, at turn t. After turn t + age_bound it is overdue. Overdue members go first, in the order in which they were
+last served, so only members not served since turn t are ahead of it. There are at most `peak - 2` of them, because
+neither the member itself nor the one served at turn t + 1 is among them. Every further turn serves the first of them,
+and none can join them.
 """
 
 from collections.abc import Collection, Hashable

@@ -1,5 +1,5 @@
-"""A classifier file that is truncated or corrupt, or has a wrong shape or values that are not finite, is refused with a
-reason."""
+"""A classifier file is refused with a reason if it is truncated or corrupt, has a wrong shape, or contains values that
+are not finite."""
 
 import hashlib
 import json

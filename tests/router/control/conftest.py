@@ -1,4 +1,4 @@
-"""Fixtures of the store tests that these tests share: databases, and sync rounds that are faster than in production."""
+"""Fixtures that are reused from the store tests: databases, and sync rounds that are faster than in production."""
 
 from tests.router.store.conftest import postgres, quick, shared_url
 

@@ -1,5 +1,5 @@
-"""Laws of the control plane: only passed and failed answers count, a failing part does not stop the others, and the
-fleet status lists a candidate only while a replica holds it."""
+"""Laws of the control plane: only answers that passed or failed verification count for their lane, an error in one part
+does not stop the others, and the fleet status lists a candidate only while a replica holds it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

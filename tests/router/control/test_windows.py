@@ -126,8 +126,8 @@ class Router:
         self._theirs = self._sums - self._committed
 
     def knows(self, now: int) -> Counts:
-        """Return the expected counts: the router's own requests, and those requests of the other router that it has
-        received."""
+        """Return the expected counts: the router's own requests, and the other router's requests that were reported to
+        it."""
         return counted(self.own + self._theirs, now)
 
 

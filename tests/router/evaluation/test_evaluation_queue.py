@@ -151,7 +151,7 @@ def test_a_shadow_counts_for_its_lane_by_its_own_verifier_if_the_request_was_rou
     specialist: str, why: Any, decided: str, counted: list[tuple[str, str, Outcome]]
 ) -> None:
     """The verdict that counts for the shadow's lane comes from the verifier of the shadow's specialist. The comparison
-    uses the primary's verifier."""
+    of the two answers uses the primary's verifier."""
 
     async def scenario(harness: EvaluationHarness) -> None:
         shadow = PendingShadow(why, specialist)

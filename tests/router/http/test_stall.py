@@ -1,8 +1,8 @@
 """A connection that is kept open never stalls for forty milliseconds.
 
-Such a stall arises when both sides wait for each other: the server holds back a second small segment until the first is
-acknowledged (Nagle), and the caller's kernel delays the acknowledgement by forty milliseconds. It affects the first
-token from the second request on, because the head and the first chunk are two writes.
+Such a stall arises if the server sends the head and the first chunk in two writes. The server's kernel holds back the
+second small segment until the first is acknowledged (Nagle), and the caller's kernel delays the acknowledgement by
+forty milliseconds. The first request on a connection is not affected.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ _LAST = b"0\r\n\r\n"
 
 
 def typical(taken: list[float]) -> float:
-    """Return the lower quartile of the times, without the first request. A stall delays every request, but a busy
-    machine delays only some."""
+    """Return the lower quartile of the times of all requests but the first. A stall delays every one of them, but a
+    busy machine delays only some."""
     return sorted(taken[1:])[len(taken) // 4]
 
 

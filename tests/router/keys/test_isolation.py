@@ -114,8 +114,9 @@ async def probe(
 
 
 async def test_timing_reveals_nothing_about_another_tenants_prompt() -> None:
-    """Even if timing reveals nothing, the `auc` of 500 probes differs by chance from 0.5 by more than 0.07 in one of
-    150 runs. In that case, 500 more probes are sent, and the `auc` of all thousand must be within the bound."""
+    """The `auc` of 500 probes must differ from 0.5 by at most 0.07. If timing reveals nothing, it differs by more in
+    only one of 150 runs. In that case, 500 more probes are sent, and the `auc` of all thousand must be within the
+    bound."""
     victim, same, other = issue_key("victim", tenant="a"), issue_key("same", tenant="a"), issue_key("other", tenant="b")
     async with AsyncExitStack() as stack:
         replicas = {}

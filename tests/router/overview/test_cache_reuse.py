@@ -17,7 +17,7 @@ def report(prompts: int, hits: int, evicted: int = 0) -> wire.LoadReport:
 
 @given(counts, st.lists(st.tuples(counts, st.booleans()), max_size=20))
 def test_restarts_lose_no_tokens(first: tuple[int, int, int], steps: list[tuple[tuple[int, int, int], bool]]) -> None:
-    """No tokens are lost when a replica restarts and its counters begin again at a lower value."""
+    """All tokens are counted, even if a replica restarts and its counters begin again at a lower value."""
     reuse, reported = CacheReuseTracker(ManualClock()), first
     reuse.sample("debug", "debug-0", report(*reported))
     expected = [0, 0, 0]

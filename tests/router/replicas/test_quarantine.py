@@ -1,5 +1,6 @@
-"""A request's content becomes suspect when a replica dies during or shortly after the request. It is quarantined after
-two such deaths, if at least one of them happened during a trial of the suspect."""
+"""A request's content becomes suspect when a replica dies during or shortly after the request. Suspect content that is
+sent again is on trial until its first token. Content is quarantined after two deaths, at least one of them during a
+trial."""
 
 import asyncio
 from collections.abc import Callable

@@ -34,8 +34,6 @@ class BreakingStream:
 
 @pytest.mark.parametrize(("messages", "blames"), [((), False), ((ACCEPTED.SerializeToString(),), True)])
 def test_a_shadow_that_was_not_accepted_blames_no_content(messages: tuple[bytes, ...], blames: bool) -> None:
-    """A stream that breaks before the shadow is accepted proves nothing: the shadows' own connection may not be
-    restored yet."""
     connected = replica()
     connected.health_reported(is_serving=True)
     stream = ShadowStream(connected, order(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)

@@ -233,7 +233,8 @@ class JobHistories(RuleBasedStateMachine):
     @precondition(lambda self: any(job.held for job in self.known.values()))
     @rule(data=st.data(), fate=FATES, old=st.booleans())
     def take_away(self, data: st.DataObject, fate: str, old: bool) -> None:
-        """Revoke a lease, unless its owner renewed it after the scan."""
+        """Revoke a lease that a scan has found. If `old` is true, its owner renewed it after the scan, so it must not
+        be revoked."""
         held = self.do("well", lambda table: table.scan(self.now, ())).leases
         assert {each.id for each in held} == {name for name, job in self.known.items() if job.held}
         each = data.draw(st.sampled_from(sorted(held, key=lambda each: each.id)))

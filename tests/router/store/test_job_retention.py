@@ -1,5 +1,5 @@
-"""Ended jobs that are too old are deleted. If the rest exceeds a limit on number or bytes, the oldest ended jobs of the
-tenant with the most are deleted too."""
+"""Ended jobs that are too old are deleted. While the others exceed the limit on their number or bytes, the oldest job
+of the tenant with the most jobs or bytes is deleted."""
 
 from hypothesis import given
 from hypothesis import strategies as st

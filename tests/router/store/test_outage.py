@@ -210,7 +210,7 @@ def test_a_call_that_waits_for_the_store_can_be_cancelled(killable: PostgresServ
 
 
 async def test_a_lost_commit_that_is_still_under_way_is_waited_for(killable: PostgresServer) -> None:
-    """The lookup of a change waits for the row lock of the lost transaction, so it sees the transaction's outcome."""
+    """A change waits for the row lock of the lost transaction, so it sees the outcome of that transaction."""
     import psycopg
 
     url = killable.new_database()

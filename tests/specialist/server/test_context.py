@@ -1,4 +1,4 @@
-"""A replica logs a warning if its context does not fit the pool, and otherwise does not."""
+"""A context that does not fit the pool is reported, and one below the minimum is refused."""
 
 import logging
 

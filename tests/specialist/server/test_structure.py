@@ -209,7 +209,7 @@ async def test_structure_that_compiles_too_long_is_refused(monkeypatch: pytest.M
 async def test_an_exhausted_structure_is_the_callers_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An exhausted structure that is reported as an engine error would count against the replica's health."""
+    """If an exhausted structure were reported as an engine error, it would count against the replica's health."""
     allowed = Guide.allowed
 
     def costly(guide: Guide, generated: Sequence[int], guessed: Sequence[int] = ()) -> bytes | None:

@@ -1,4 +1,4 @@
-"""The time limit of a structure does not include the time for which it waits behind another, slow structure."""
+"""The time limit for compiling a structure does not include the time for which it waits behind a slow one."""
 
 import asyncio
 from threading import Event
