@@ -366,7 +366,7 @@ def _check_free_list(free: FreeList, most: int) -> set[int]:
 
 
 def _check_reference_counts(blocks: Sequence[Block], tables: Iterable[BlockTable]) -> int:
-    """Check that each block's reference count equals its number of tables. Return the number of blocks in use."""
+    """Check that each block's count equals the number of tables that hold it. Return the number of blocks in use."""
     holders = [0] * len(blocks)
     for table in tables:
         if table.released:

@@ -1,4 +1,4 @@
-"""Ranges of numbers, and values shortened for messages. It imports nothing of Octet: every package uses it."""
+"""Ranges of numbers, and values shortened for messages. Imports nothing from Octet, because every package uses it."""
 
 from math import isfinite
 from typing import NamedTuple

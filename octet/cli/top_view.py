@@ -177,7 +177,7 @@ def _title(received: ReceivedOverview, view: TopView) -> Text:
 
 
 def _findings(overview: Overview, most: int) -> list[Text]:
-    """Return the findings in at most `most` lines. If no finding is a problem, the headline comes first."""
+    """Return the findings in at most `most` lines, below the headline if no finding is a problem."""
     if overview.store_trouble and not any(each.kind == "store_down" for each in overview.troubles):
         return [styled(f"the store is unavailable: {overview.store_trouble}", BAD)]
     headline = styled(overview.headline or "no problems", GOOD)
