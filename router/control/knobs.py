@@ -107,7 +107,8 @@ class KnobController:
         return found
 
     def infos(self) -> list[wire.KnobInfo]:
-        """List intents' knobs, specialists' knobs that differ from these, and operators' knobs without effect."""
+        """List the knobs of intents, per-specialist knobs that differ from these, and operators' knobs without
+        effect."""
         operators = self.set_by_operators()
         found: list[wire.KnobInfo] = []
         for intent in self.intents().values():
@@ -169,7 +170,7 @@ class KnobController:
     def _effective(
         self, intent: IntentConfig, specialist: str | None, operators: Mapping[KnobName, knob_rules.OperatorKnob]
     ) -> EffectiveKnobs:
-        """Return the effective knobs of an intent at `specialist`. If `specialist` is None, escalation is left out."""
+        """Return the effective knobs of an intent at `specialist`. If `specialist` is None, escalation is ignored."""
         is_known = specialist in self._state.ensemble.names
         ladder = self._escalation.ladder(specialist) if specialist is not None and is_known else _BOTTOM
         return knob_rules.effective_knobs(intent, specialist or "", operators, ladder, self._escalation.rules)

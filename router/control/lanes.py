@@ -147,7 +147,7 @@ class LaneRegistry:
             await self._begin(specialist, own, lambda current: self._replace_lane(current, replicas, now))
 
     async def _begin(self, specialist: str, own: frozenset[LaneOrigin], update: UpdateLanes) -> None:
-        """Update the lanes. If the new lane comes from this router's configuration, remember its origin immediately."""
+        """Update the lanes. If the new lane comes from this router's configuration, remember its origin."""
         made: list[SpecialistLanes] = []
 
         def note_made(current: SpecialistLanes | None) -> LaneUpdate | None:
@@ -234,7 +234,7 @@ def is_still_configured(lanes: SpecialistLanes, own: Iterable[LaneOrigin]) -> bo
 def begin_lane(
     lanes: SpecialistLanes | None, replicas: Sequence[ObservedReplica], specialist: SpecialistConfig, now: float
 ) -> LaneUpdate | None:
-    """Begin a lane with the model and adapters that the replicas run, or promote a candidate that all of them run."""
+    """Begin a lane with the model and adapters of a replica, or promote a candidate that all replicas can serve."""
     if lanes is not None and lanes.candidate is not None:
         is_other = lanes.candidate.revision != lanes.serving.revision
         if is_other and all(can_serve_lane(each, lanes.candidate) for each in replicas):

@@ -180,8 +180,8 @@ class DemandWindows:
         kept[intent, start] += 1
 
     def put(self, buckets: Iterable[CountBucket], now: float) -> None:
-        """Replace the counts with the store's sums plus this router's unshared counts. If a sum contains refusals, also
-        store the unshared counts of that specialist, so that every router sees the right share of refusals."""
+        """Set each bucket to the store's sum plus this router's unshared count. If a sum contains refusals, also store
+        the specialist's unshared counts, so that every router sees the right proportion of refusals."""
         recent = [each for each in buckets if each.start >= now - self.span]
         for bucket in recent:
             specialist, _, intent = bucket.key.partition("|")

@@ -108,7 +108,7 @@ class ControlStatus:
         return info if lanes is None else _with_lane(info, lanes.serving)
 
     def candidate(self, specialist: str, now: float) -> wire.BreakerInfo | None:
-        """Describe the candidate, if any. It gets only shadow traffic; its pass rate decides on its promotion."""
+        """Describe the candidate lane, if any, which gets only shadow traffic."""
         lanes = self._state.lanes(specialist)
         if lanes is None or lanes.candidate is None:
             return None
@@ -160,9 +160,9 @@ class ControlStatus:
         )
 
     def _serving_lane(self, config: SpecialistConfig, lane: LaneRecord) -> LaneStatus:
-        """Return the status of the serving lane. If replicas are reachable but none can serve it, and its adapters are
-        not lost, return a substitute: the configured adapters that replicas hold, and no lane id, so that no lane is
-        credited with the answers."""
+        """Return the status of the serving lane. If replicas are reachable but none can serve it, return a substitute
+        with the configured adapters that replicas hold. The substitute has no lane id, so that its answers count for no
+        lane. A lane whose adapters are lost has no substitute."""
         state, replicas = self._state, self._state.reachable(config.name)
         if not replicas or state.is_lost(config.name, lane) or any(can_serve_lane(each, lane) for each in replicas):
             return _lane_status(config.name, lane, replicas)

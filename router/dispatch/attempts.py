@@ -120,7 +120,8 @@ def _error_from_metadata(metadata: Iterable[tuple[str, bytes | str]]) -> wire.Er
 
 
 class SuspectTrial:
-    """A trial, at one replica, of content that may kill replicas. It ends at the first token or with the request."""
+    """A trial, at one replica, of content that may kill replicas: if the connection is lost, only content on trial is
+    blamed. It ends at the first token or with the request."""
 
     def __init__(self, connection: ReplicaConnection, digest: bytes, *, has_turn: bool) -> None:
         self._connection = connection
@@ -318,8 +319,8 @@ class AttemptTarget:
         return self.replica_set.specialist
 
     def reclassify(self, failure: AttemptFailure) -> AttemptFailure:
-        """Return the failure, changed to "free" if the replica lacks an adapter of the lane: a restarted replica may
-        not have loaded it yet, and the caller, which did not name it, cannot correct the request."""
+        """Return the failure, changed to "free" if the replica lacks an adapter that the caller did not name: a
+        restarted replica may not have loaded the lane's adapters yet."""
         if self.is_callers or failure.refusal.error.reason != wire.ERROR_REASON_UNKNOWN_ADAPTER:
             return failure
         return AttemptFailure("free", no_replica(self.specialist))
@@ -367,12 +368,12 @@ class AttemptSequence:
 
     @property
     def is_spill(self) -> bool:
-        """Whether the last attempt goes to the second choice because the first is full."""
+        """Whether the last attempt goes to the second target because the first is full."""
         return self._target is not self._targets[0] and self._was_full
 
     @property
     def taken_over_from(self) -> str:
-        """The first specialist's name if the last attempt goes to the second, unless the first is full; else ""."""
+        """The first specialist if the last attempt goes to the second, and not because the first is full; else ""."""
         is_first = self._target is self._targets[0]
         return "" if is_first or self._was_full else self._targets[0].specialist
 
@@ -403,8 +404,8 @@ class AttemptSequence:
         return any(failure.kind == "full" for failure in self._failures)
 
     def _choose(self, *, healthy: bool) -> Replica | None:
-        """Choose an untried replica, of the first choice if possible. After a "full" failure, replicas of the second
-        choice must have free capacity, and the last allowed attempt prefers them."""
+        """Choose an untried replica, of the first target if possible. After a "full" failure, replicas of the second
+        target must have free capacity, and the last allowed attempt prefers the second target."""
         was_full = self._was_full
         is_last = was_full and self._num_paid >= self._max_attempts - 1
         for target in reversed(self._targets) if is_last else self._targets:

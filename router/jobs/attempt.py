@@ -77,7 +77,7 @@ class JobAttempt:
         self.abandon()
 
     def abandon(self) -> None:
-        """Stop the attempt or prevent it. `run` releases the job unless it was lost or its answer is too long."""
+        """Stop the attempt, or prevent it. `run` then releases the job unless it was lost or its answer is too long."""
         self._is_abandoned = True
         if self._serving is not None:
             self._serving.cancel()
@@ -226,7 +226,7 @@ class JobAttempt:
 
 def retry_delay(refusal: Refusal, times: int, chance: float) -> float | None:
     """Return the seconds until the next attempt; None if the refusal is final. `times` is the number of earlier
-    attempts; `chance` is drawn from [0, 1)."""
+    attempts. `chance`, a random number in [0, 1), spreads the retries of different jobs."""
     error = refusal.error
     is_lost = error.reason == error_pb2.ERROR_REASON_REPLICA_LOST  # its retry time is only for interactive callers
     has_time = error.HasField("retry_after_ms") and not is_lost

@@ -140,7 +140,7 @@ class JobWorkers:
 
 
 class LeaseTracker:
-    """Finds expired leases by this router's clock. A lease expires if its `beat` has not changed for `seconds`."""
+    """Finds leases that have not been renewed for `seconds`, measured by this router's clock."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

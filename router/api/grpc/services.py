@@ -38,7 +38,7 @@ _MAX_READERS = 4
 
 @dataclass
 class InferenceService:
-    """The Inference service. `_slo_header` returns a specialist's SLOs on one line; "" if they are unknown."""
+    """The Inference service. `_slo_header` returns a specialist's SLO header; "" for an unknown specialist."""
 
     _server: RequestServer
     _slo_header: Callable[[str], str]
@@ -63,7 +63,7 @@ class InferenceService:
         is_open = False
 
         async def write(raw: bytes) -> None:
-            """Write an event. Before the first event, send the SLOs of its specialist as initial metadata."""
+            """Write an event. Before the first event, which names the specialist, send its SLOs as initial metadata."""
             nonlocal is_open
             if not is_open:
                 is_open = True

@@ -1,6 +1,6 @@
 """Access checks before a route runs: API keys, cross-origin requests, and web pages that try to act as an operator. A
 page from another origin can send any request that an HTML form can send. If its host name is made to resolve to this
-router (DNS rebinding), it can send any request. Browsers state the origin of a request; other programs need not."""
+router (DNS rebinding), it can send any request. Browsers state the origin of a change; other programs may omit it."""
 
 import re
 from collections.abc import Iterable
@@ -102,8 +102,8 @@ def _forbidden(header: str, limit: str, got: str | None) -> ApiError:
 
 
 class CrossOrigin:
-    """Middleware that lets configured origins read responses, except those of operator routes. It answers preflight
-    requests itself, because they carry no key. Cookies are never accepted."""
+    """Middleware that lets pages from configured origins read responses, except those of operator routes. It answers
+    preflight requests itself, because they carry no key. It never allows browsers to send cookies."""
 
     def __init__(self, app: ASGIApp, origins: Iterable[str]) -> None:
         self._app = app

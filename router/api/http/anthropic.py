@@ -156,7 +156,7 @@ def parse_count_request(body: dict[str, Any], request_id: str) -> ApiRequest:
 
 
 def _api_request(asked: CountRequest, request_id: str, answer: wire.InferRequest, *, stream: bool) -> ApiRequest:
-    """Build the request from `answer` and the fields of `asked`. For a token count, `answer` is empty."""
+    """Build the request. `answer` holds the fields that affect only the answer; it is empty for a token count."""
     fields.check_supported(asked)
     model = common_fields.ModelName.parse(asked.model)
     options = common_fields.octet_request(model, asked.octet)
@@ -374,7 +374,7 @@ class AnthropicWriter:
         return named_event("error", error.anthropic_envelope(self._request_id))
 
     def _start(self) -> bytes:
-        """Return the `message_start` event; nothing after the first call. Cached tokens are not known at this point."""
+        """Return the `message_start` event; b"" after the first call. The number of cached tokens is not known yet."""
         if self._has_started:
             return b""
         self._has_started = True
@@ -421,7 +421,7 @@ def _event(name: str, **content: Any) -> bytes:
 
 
 def _stop(usage: wire.Usage, blocks: completions.ContentBlocks) -> dict[str, Any]:
-    """Return the stop fields. Raises KeyError for a failed answer, which is reported as an error instead."""
+    """Return the stop fields of an answer. Raises KeyError if the answer failed."""
     if usage.HasField("stop_string"):
         return {"stop_reason": "stop_sequence", "stop_sequence": usage.stop_string}
     reason = _STOP_REASONS[usage.finish_reason]

@@ -90,7 +90,7 @@ class BodyReader:
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:
-    """Parse a body. Raises ApiError if it is not a JSON object, is nested too deeply, is too large or repeats a key."""
+    """Parse a body. Raises ApiError if it is not a JSON object, repeats a key, or exceeds MAX_DEPTH or MAX_VALUES."""
     _check_size(raw)
     try:
         parsed = json.loads(raw.decode(), object_pairs_hook=_unique_keys, parse_constant=_reject_constant)

@@ -30,9 +30,9 @@ _MIN_LOGPROB = -9999.0  # OpenAI's value for an impossible token: JSON has no in
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A parsed request body of any dialect. It has one InferRequest for each choice, in order: the first has the
-    request's id, and the ids of the others begin with that id. `field_names` maps the fields of an InferRequest to the
-    dialect's names for them, for errors."""
+    """A parsed request body in OpenAI's or Anthropic's dialect. `requests` holds one InferRequest for each choice: the
+    first has the request's id, and the ids of the others are that id with a suffix. `field_names` maps the fields of an
+    InferRequest to their names in the dialect, for error messages."""
 
     model: ModelName
     requests: tuple[wire.InferRequest, ...]
@@ -94,8 +94,8 @@ class ContentBlocks:
         return bool(self._blocks) and self._blocks[-1].is_text
 
     def add(self, chunk: wire.Chunk) -> list[tuple[ContentBlock, str]]:
-        """Add a chunk. Return its content by block: the rest of open calls first, then text, then new calls. In this
-        order no block is reopened, even if the chunk holds the end of a call and the text after it."""
+        """Add a chunk. Return its parts with their blocks: first parts of calls that had already started, then text,
+        then new calls. Thus a chunk that ends a call and continues with text does not reopen the call's block."""
         if not chunk.tool_calls:
             return [self._add_text(chunk.text)] if chunk.text else []
         added = [self._add_call(part) for part in chunk.tool_calls if part.index in self._calls]
@@ -159,7 +159,7 @@ class AnswerChoice:
 
     @property
     def finish_reason(self) -> str:
-        """Return OpenAI's reason. Raises KeyError for a failed answer, which is reported as an error instead."""
+        """Return OpenAI's finish reason. Raises KeyError if the answer failed."""
         reason = _FINISH_REASONS[self.final_receipt.usage.finish_reason]
         return "tool_calls" if reason == "stop" and self.blocks.has_complete_call else reason
 

@@ -235,7 +235,7 @@ class EventStreamWriter:
             await self._send_body(message)
 
     async def _fail(self, error: ApiError, event: bytes) -> None:
-        """End the stream with an error event, so that it does not look complete; disconnect a caller that stalled."""
+        """End the stream with an error event, or disconnect a stalled caller: the stream must not look complete."""
         with suppress(TimeoutError):
             if error.code != "caller_stalled":
                 await self.end(event)

@@ -245,7 +245,7 @@ def _ending(receipt: Receipt) -> dict[str, Any]:
 
 
 def _partial_response(refusal: Refusal, request_id: str, answer: ChunkCollector) -> Response:
-    """Return the error with the answer so far. Raises ApiError if that is empty, unless the request timed out."""
+    """Return the error with the answer so far. If the answer is empty, raise ApiError unless the request timed out."""
     error = errors.refusal_to_error(refusal, INFER_FIELD_NAMES)
     if error.status != 504 and not answer.num_bytes:
         raise error
@@ -350,7 +350,7 @@ async def watch_job(jobs: JobManager, scope: Scope, receive: Receive, send: Send
 
 
 async def _follow_job(events: AsyncGenerator[jobs_pb2.JobEvent, None], stream: connection.EventStreamWriter) -> None:
-    """Send a job's events. If the caller has all of them, respond with 204, so that a browser does not reconnect."""
+    """Send a job's events. If the caller already has them all, respond with 204, so that browsers do not reconnect."""
     async with aclosing(events):
         while True:
             coming = asyncio.ensure_future(anext(events, None))

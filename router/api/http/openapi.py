@@ -407,7 +407,7 @@ def _field_schema(field: FieldDescriptor) -> JsonSchema:
 
 
 def _type_schema(kind: Any) -> JsonSchema:
-    """Return the schema of a dataclass, as its `to_dict` writes it, or of the type of one of its fields."""
+    """Return the schema of the object that a dataclass's `to_dict` returns, or of a field's type."""
     if kind in _PLAIN:
         return _PLAIN[kind]
     if is_dataclass(kind):

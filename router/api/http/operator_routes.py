@@ -257,7 +257,7 @@ async def _watch_overview(overviews: Overviews, scope: Scope, receive: Receive, 
     stream = EventStreamWriter(scope, receive, send, OVERVIEW_STALL_SECONDS)
 
     async def follow() -> None:
-        """Send overviews until the caller disconnects or its grant ends. A HEAD request gets only the headers."""
+        """Send overviews until the caller disconnects or loses its access. A HEAD request gets only the headers."""
         if scope["method"] == "HEAD":
             await stream.send(b"")
             await stream.end()

@@ -35,7 +35,7 @@ class AccessGate:
     """Admits or refuses calls, and measures the usage of every key. Used only on the event loop."""
 
     def __init__(self, keys: KeySet | None, clock: Clock, wall_ms: Callable[[], int]) -> None:
-        """If `keys` is None, every caller may make every declared call. `wall_ms` returns milliseconds since 1970."""
+        """If `keys` is None, every caller has an operator's rights. `wall_ms` returns milliseconds since 1970."""
         self._keys = keys
         self._clock = clock
         self._wall_ms = wall_ms
@@ -48,7 +48,7 @@ class AccessGate:
         return self._keys is not None
 
     def authorize(self, access: Access | None, headers: Headers) -> AuthorizedCaller:
-        """Return the caller. Raises Refusal if it lacks `access`, or if the call is not declared (`access` is None)."""
+        """Return the caller. Raises Refusal if it lacks `access`, or if `access` is None (no role is declared)."""
         with self._counting_refusals():
             if access is Access.OPEN:
                 return AuthorizedCaller(CallerIdentity(), None)
@@ -67,7 +67,7 @@ class AccessGate:
 
     @contextmanager
     def call(self, caller: AuthorizedCaller) -> Iterator[CallerIdentity]:
-        """Count a call and set its caller while it runs. Raises Refusal if the key has reached a limit."""
+        """Count a call, and set the current caller while it runs. Raises Refusal if the key has reached a limit."""
         if caller.key is None:
             with use_caller(caller.identity):
                 yield caller.identity
@@ -94,8 +94,8 @@ class AccessGate:
         return key is not None and key.allowance.tokens_per_minute is not None
 
     def check_still_valid(self, caller: CallerIdentity) -> None:
-        """Check a key for work that starts long after admission, such as a job. Raises Refusal if the key was revoked
-        or has expired, and while its token limit is overdrawn."""
+        """Check a key for work that starts long after admission, such as a job. Raises Refusal if the key was revoked,
+        has expired or has used up its token limit."""
         if self._keys is None:
             return
         key = self._find_key(caller)
@@ -111,8 +111,8 @@ class AccessGate:
             self._meter(key).charge(num_tokens, self._clock.now())
 
     def replace(self, keys: KeySet) -> None:
-        """Apply new keys to every call from now on. Running calls finish, except endless streams whose key was revoked
-        or now gives different access: their grants end."""
+        """Apply new keys to every call from now on. Running calls finish, but an endless stream ends if its key was
+        revoked or now gives different access."""
         self._keys = keys
         now = self._clock.now()
         for name, meter in tuple(self._meters.items()):

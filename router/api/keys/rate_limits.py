@@ -15,8 +15,7 @@ _NEWEST_WEIGHT = 0.2  # weight of the newest call in the typical duration of a c
 
 
 class TokenBucket:
-    """A limit that refills at a rate per minute and holds at most one minute's worth. It may be overdrawn; `wait`
-    then includes the time to refill the debt."""
+    """A limit that refills at a rate per minute and holds at most one minute's worth. It may be overdrawn."""
 
     def __init__(self, per_minute: int, now: float) -> None:
         self._per_minute = per_minute

@@ -133,8 +133,7 @@ class FrameHandler(Protocol):
 
 
 class FrameParser:
-    """Reassembles frames from segments of any size and validates their format. The handler checks which frames a stream
-    may receive in its current state."""
+    """Reassembles frames from segments of any size and validates their format, but not the state of their streams."""
 
     def __init__(self, handler: FrameHandler) -> None:
         self._handler = handler
@@ -355,7 +354,7 @@ def _decode_base64(text: str) -> bytes:
 
 
 class HeaderDecoder:
-    """The decoder of one connection. Every block must pass through it, in order."""
+    """Decodes the header blocks of one connection. Every block must be passed to it, in order."""
 
     def __init__(self, max_list_bytes: int = MAX_HEADER_LIST_BYTES) -> None:
         self._max_list_bytes = max_list_bytes
@@ -365,7 +364,7 @@ class HeaderDecoder:
         self._cached: dict[bytes, Headers] = {}  # decoded headers by block, for blocks that do not change the table
 
     def decode(self, block: bytes) -> Headers:
-        """Return a block's headers. Raises HeadersInvalid, or HeadersTooLong after it has updated the dynamic table."""
+        """Return a block's headers. Raises HeadersInvalid or, after the dynamic table is updated, HeadersTooLong."""
         cached = self._cached.get(block)
         if cached is not None:
             return cached

@@ -268,8 +268,8 @@ def _describe_error(error: Exception) -> str:
 
 
 class Watchdog:
-    """Checks every live request and replica ten times a second, instead of setting a timer for every message. Time in
-    which the router itself was stopped does not count as silence of its replicas."""
+    """Checks ten times a second for requests past their deadline, stalled attempts and hung replicas, instead of
+    setting a timer for every message. Time in which the router itself was stopped does not count as silence."""
 
     def __init__(self, clock: Clock, dispatch: Callable[[], DispatchConfig]) -> None:
         self._clock = clock

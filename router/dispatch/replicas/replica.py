@@ -291,7 +291,7 @@ class ReplicaSet:
         return None if chosen is None else self.replicas[chosen.name]
 
     async def wait_usable(self, seconds: float) -> bool:
-        """If a replica was usable recently, wait until one is, at most WAIT_SECONDS. Return whether one is usable."""
+        """If a replica was usable recently, wait a limited time until one is. Return whether one is usable."""
         if self._clock.now() - self._last_usable > _RECENT_SECONDS:
             return self.is_usable
         with suppress(TimeoutError):
