@@ -57,9 +57,8 @@ class AdapterSync:
 
     @asynccontextmanager
     async def installing(self, specialist: str, load_name: str, path: str) -> AsyncIterator[str]:
-        """Load an adapter on all reachable replicas and yield its digest. If loading or the body of the `with`
-        statement fails, unload it again. Raises Refusal if it cannot be loaded, or if its files differ between
-        replicas."""
+        """Load an adapter on all reachable replicas and yield its digest. If loading or the `with` body fails, unload
+        it again. Raises Refusal if it cannot be loaded, or if its files differ between replicas."""
         self._installing.add(load_name)
         self._ours[load_name] = specialist
         names = [each.name for each in self._state.reachable(specialist)]

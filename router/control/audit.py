@@ -169,7 +169,7 @@ class AuditWriter:
     _locks: defaultdict[DocumentKey, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def order(self, kind: str, key: str, revise: ReviseDocument) -> None:
-        """Make and store an operator's change. Raises Refusal if it cannot be stored, or what `revise` raises."""
+        """Make and store an operator's change. Raises Refusal if it cannot be stored, and whatever `revise` raises."""
         async with self._locks[kind, key]:
             if (kind, key) in self._documents.unsaved:
                 await self._save(kind, key)

@@ -107,8 +107,7 @@ class KnobController:
         return found
 
     def infos(self) -> list[wire.KnobInfo]:
-        """List the knobs of intents, per-specialist knobs that differ from these, and operators' knobs without
-        effect."""
+        """List intents' knobs, per-specialist knobs that differ from these, and operators' knobs without effect."""
         operators = self.set_by_operators()
         found: list[wire.KnobInfo] = []
         for intent in self.intents().values():

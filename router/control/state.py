@@ -151,8 +151,8 @@ class CorrectnessWindows:
 
 
 class DemandWindows:
-    """Counts requests by specialist and intent in the last `span` seconds. For `span` seconds after a refusal, the
-    specialist's counts are shared with other routers, including requests accepted before the refusal."""
+    """Counts requests by specialist and intent in the last `span` seconds. If a request is refused, the counts of its
+    specialist are shared with other routers for the next `span` seconds, including requests accepted before."""
 
     def __init__(self, store: Store, span: float) -> None:
         self._store = store

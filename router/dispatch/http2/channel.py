@@ -94,9 +94,8 @@ def _refuse_password() -> str:
 
 
 class Http2Channel:
-    """A channel to one server. It connects on first use, and on the next use after a connection has ended. After a
-    failed dial, calls fail at once until the backoff is over; calls with `wait_for_ready` wait instead. Used only on
-    the event loop."""
+    """A channel to one server. It connects when it is used without a connection. After a failed dial, calls fail at
+    once until the backoff is over; calls with `wait_for_ready` wait instead. Used only on the event loop."""
 
     def __init__(
         self, address: str, limits: ReadLimits, tls: ssl.SSLContext | None = None, authority: str = ""

@@ -406,7 +406,8 @@ def pick_replica(
     random: Random,
     last: str | None = None,
 ) -> ReplicaSnapshot:
-    """Pick by power of k choices among those that `filter_ejected` keeps. Raises ValueError if `snapshots` is empty."""
+    """Pick a replica, by power of k choices, from those that `filter_ejected` keeps. Raises ValueError if there is
+    none."""
     able = filter_ejected(snapshots, is_closed=lambda each: each.is_closed, is_broken=lambda each: each.is_broken)
     known = next((each for each in able if each.name == last), None)
     chosen = sample_replicas(able, lambda each: each, session, adapters, dispatch, random, known)
