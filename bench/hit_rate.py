@@ -95,7 +95,7 @@ def replay_pools(requests: Sequence[MooncakeRequest], pool_sizes: Sequence[int])
 
 
 def prompt_of(request: MooncakeRequest) -> TokenChain:
-    """Return a prompt whose tokens repeat the ids of its blocks: blocks are equal exactly if their ids are."""
+    """Return a prompt in which each token is the id of its block, so that blocks are equal exactly if their ids are."""
     tokens = array("I")
     for hash_id in request.hash_ids:
         tokens.extend(array("I", [hash_id]) * TRACE_BLOCK_SIZE)

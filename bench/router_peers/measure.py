@@ -129,7 +129,7 @@ def _comparisons(found: RoundResults, floods: Sequence[Flood], peer: str) -> Ite
 
 
 def _compare(ours: Sequence[float], its: Sequence[float], case: str, metric: str, unit: str) -> Iterator[BenchRecord]:
-    """Yield a comparison, round by round: the ratio if the unit is "x", otherwise the difference."""
+    """Compare Octet with a peer, round by round: by ratio if the unit is "x", otherwise by difference."""
     if samples := list(map(truediv if unit == "x" else sub, ours, its)):
         yield summary(samples, BENCH, case, metric, unit, OCTET)
 

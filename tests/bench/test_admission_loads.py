@@ -90,8 +90,8 @@ def test_classes_and_deadlines_have_their_shares() -> None:
 
 @given(prompt=st.integers(2, 300), answer=st.integers(1, 30))
 def test_lone_work_equals_the_time_of_an_idle_replica(prompt: int, answer: int) -> None:
-    """`lone_seconds` assumes that the whole prompt fits in one step. A scheduler that may hold prompts back limits a
-    step to two chunks, so a long prompt takes up to 25 % longer."""
+    """`lone_seconds` assumes that one step computes the whole prompt. If the scheduler has a `hold`, a step computes at
+    most two chunks, so a long prompt takes up to 25 % longer."""
     setup = ReplicaSetup(noise=0.0, stalls=0.0)
     load = offers(recorded([LengthShape(1.0, prompt, answer)]), Mix(), setup.cost, 1.0, 1e-6, seed=1)
     taken = {}

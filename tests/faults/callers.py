@@ -121,7 +121,7 @@ async def connected_client(address: str, *, patient: bool = False) -> AsyncItera
 
 
 async def golden_run(router: RouterClient, specialists: Sequence[str], prompts: Sequence[str] = PROMPTS) -> Golden:
-    """Ask every question once, alone, before any fault. Return the answers."""
+    """Ask every question once, one at a time, and return the answers. Call this before any fault."""
     found: dict[tuple[str, str], tuple[int, ...]] = {}
     for specialist in specialists:
         for prompt in prompts:

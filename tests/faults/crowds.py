@@ -105,8 +105,8 @@ class Cost:
     of_replica: float
 
     def replica_per_answer(self, idle: float) -> float:
-        """Return the replica's CPU seconds per answer. What an idle replica would have used is subtracted: `idle` CPU
-        seconds per second."""
+        """Return the replica's CPU seconds per answer, without the `idle` CPU seconds per second that it uses
+        anyway."""
         return (self.of_replica - idle * self.seconds) / len(self.waits)
 
     @property

@@ -25,8 +25,8 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 
 class Figure(Protocol):
     def __call__(self, row: int, what: str, value: float, unit: str, bound: str, *, short: str = "") -> None:
-        """Record a figure and check it against `bound`, such as "< 2 s". In the short form of the tests, `short` is the
-        bound if given, because other tests run on the same machine."""
+        """Record a figure and check it against `bound`, such as "< 2 s". In the short form of the tests, `short` (if
+        given) replaces the bound, because other tests slow the machine down."""
 
 
 def is_long() -> bool:

@@ -40,8 +40,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Nemesis:
-    """Injects random faults. At most `most` processes are faulty at a time. `spared` decides which processes may be
-    faulty together."""
+    """Injects random faults. At most `most` processes are faulty at a time."""
 
     faults: Sequence[Fault]
     random: Random
@@ -159,6 +158,6 @@ def of_memory(replica: Replica, cgroup: Cgroup, folder: Path) -> list[Fault]:
 
 
 def leaves_one_replica(groups: Mapping[str, Sequence[str]]) -> Callable[[set[str]], bool]:
-    """Return a predicate on the set of faulty processes: True if every group has a process that is not faulty. Groups
-    of one process do not count."""
+    """Return a function that tells whether a set of faulty processes leaves a process of every group without a fault.
+    Groups of one process are exempt."""
     return lambda troubled: all(len(group) == 1 or not troubled.issuperset(group) for group in groups.values())

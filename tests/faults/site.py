@@ -104,7 +104,7 @@ class Plan:
 
 @contextmanager
 def site(plan: Plan, *, wait: bool = True) -> Iterator[Site]:
-    """Start all processes and wait until they are ready, unless `wait` is false. All are stopped afterwards."""
+    """Start all processes, wait until they are ready if `wait` is true, and stop them afterwards."""
     need("setpriv")
     with TemporaryDirectory(prefix="octet-faults-") as name, ExitStack() as stack:
         folder = Path(name)

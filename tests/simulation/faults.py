@@ -16,7 +16,8 @@ _FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 
 class RandomFaults:
-    """Random faults, drawn from the seed. They can occur from start-up until all scripted faults are undone."""
+    """Random faults, drawn from the seed. They can occur once the ensemble has started, until all scripted faults are
+    undone."""
 
     def __init__(self, random: Random, setup: Setup) -> None:
         self._random = random

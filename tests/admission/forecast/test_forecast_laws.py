@@ -358,8 +358,8 @@ def test_a_request_that_would_delay_others_waits_for_the_last_of_them() -> None:
 
 @pytest.mark.parametrize(("above", "factor"), [(0.0, 1.0), (FULL_DEMAND, 1.0), (2 * FULL_DEMAND, 2.0), (1000.0, inf)])
 def test_a_hint_is_longer_if_higher_priorities_demand_more_than_a_replica_can_do(above: float, factor: float) -> None:
-    """`above` is the demand in seconds of lone work per second. With the most
-    jitter, no hint is longer than MAX_RETRY_SECONDS; without jitter, as here, none is longer than 4/5 of that."""
+    """`above` is the demand of higher priorities: seconds of lone work (time on an idle replica) per second. Jitter
+    adds up to a quarter to a hint, so a hint without jitter is at most 4/5 of MAX_RETRY_SECONDS."""
     usual, busy = busy_controller(), busy_controller()
     busy.demand.add_asked(0.0, 5, 3.0 * above)
     asked = booking("x", max_tokens=100, deadline=2.0)

@@ -18,10 +18,10 @@ _EDGES = {
 
 
 class BreakerLaws:
-    """Compares a health breaker with a model of it. The model opens after `failures` failures in a row or a confirmed
-    loss of the replica. After a cool-down, or at a sign of life, it is half-open and allows one probe at a time. Any
-    success closes it. A failure or a confirmed loss while it is half-open opens it again, for twice as long, but at
-    most for `most` seconds."""
+    """Compares a health breaker with a model of it. The model opens after `failures` failures in a row, or at once when
+    the replica is lost. After a cool-down, or when the replica shows a sign of life, it is half-open and allows one
+    probe at a time. Any success closes it. A failure or loss while it is half-open opens it again, for twice as long,
+    but at most for `most` seconds."""
 
     def __init__(
         self,

@@ -26,8 +26,7 @@ class EscalationLaws:
         self._requests.add(now, good=served)
 
     def looks(self, now: float) -> int:
-        """Return the lowest level that is permitted unless the level falls now: one above the last level if a rise is
-        due, and the last level otherwise."""
+        """Return one above the last level if a rise is due now, and the last level otherwise."""
         self._note(self._now(now), now)
         is_due = self._lasted(now, "hot") >= self._rules.sustain and self._is_settled(now) and self._level < self._top
         return self._level + is_due

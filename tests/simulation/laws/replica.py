@@ -14,7 +14,7 @@ from tests.simulation.laws.checker import LawChecker
 from tests.simulation.laws.scheduler import Laws
 
 _MOST_RETRY_AFTER = 30.0 * 1.5
-"""The cap of 30 s plus jitter."""
+"""Half as much again as the longest retry-after, which is 30 s including jitter."""
 
 
 class ReplicaLaws:

@@ -20,8 +20,8 @@ LONGEST = 30.0
 
 
 def place_of(request: Request, index: int) -> tuple[float, ...]:
-    """Return the sort key of a request: priority, due time, arrival, order of submission. The smallest is served
-    first."""
+    """Return the sort key of a request: priority, due time, arrival, order of submission. The request with the smallest
+    key is served first."""
     due = request.arrival + LONGEST
     for deadline in (request.deadline, request.first_deadline):
         if deadline is not None and deadline < due:
@@ -224,7 +224,7 @@ class Laws:
             self._could_decode = {s for s in self.scheduler.running if not s.prefilling and not s.suspect}
 
     def _check_starvation(self, chunk: bool, served: set[Sequence]) -> None:
-        """Check that no running request is passed over too often. Prompts with the adapter stack of an urgent chunk are
+        """Check that no running request is passed over too often. Prompts of the stack that `_hurried` returns are
         exempt, because they run in rank order."""
         config = self.scheduler.config
         bound = config.age_bound + config.max_running
