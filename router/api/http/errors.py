@@ -146,7 +146,7 @@ def unknown_path_error(path: str) -> ApiError:
 
 
 def refusal_to_error(refusal: Refusal, names: Mapping[str, str]) -> ApiError:
-    """Convert a refusal. `names` maps fields of an InferRequest to their names in the caller's dialect."""
+    """Convert a refusal. `names` maps field names in refusals to the names in the caller's dialect."""
     error = refusal.error
     status = _STATUS.get(refusal.code, 500)
     if status == 400 and error.field == "request":

@@ -271,7 +271,7 @@ class CoalescingWriter:
     _held: bytes = b""
 
     def hold(self) -> None:
-        """Hold the next write until the write after it, but no longer than this turn of the event loop."""
+        """Hold the next write until the write after it, or until the next turn of the event loop."""
         self._flush()
         self._hold_next = True
 

@@ -406,7 +406,7 @@ def pick_replica(
     random: Random,
     last: str | None = None,
 ) -> ReplicaSnapshot:
-    """Pick a replica, by power of k choices, from those that `filter_ejected` keeps. Raises ValueError if there is
+    """Pick a replica by power of k choices from those that `filter_ejected` keeps. Raises ValueError if there is
     none."""
     able = filter_ejected(snapshots, is_closed=lambda each: each.is_closed, is_broken=lambda each: each.is_broken)
     known = next((each for each in able if each.name == last), None)
