@@ -95,8 +95,7 @@ class LaneLoad(LanePromotion, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class OperatorChange:
-    """A route for an operator's change. Path parameters and body fields except `why` and `who` are fields of
-    `message`."""
+    """A route for an operator's change. Path parameters and body, except `why` and `who`, are fields of `message`."""
 
     path: str
     message: type[Message]

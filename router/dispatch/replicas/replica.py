@@ -406,8 +406,8 @@ def pick_replica(
     random: Random,
     last: str | None = None,
 ) -> ReplicaSnapshot:
-    """Pick a replica by power of k choices from those that `filter_ejected` keeps. Raises ValueError if there is
-    none."""
+    """Pick a replica by power of k choices from those that `filter_ejected` keeps. Raises ValueError if none is
+    left."""
     able = filter_ejected(snapshots, is_closed=lambda each: each.is_closed, is_broken=lambda each: each.is_broken)
     known = next((each for each in able if each.name == last), None)
     chosen = sample_replicas(able, lambda each: each, session, adapters, dispatch, random, known)
