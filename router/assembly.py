@@ -71,7 +71,7 @@ class RouterEnvironment:
 
 
 class RouterCore:
-    """A router without listeners. Created and used on a running event loop."""
+    """A router without listeners. Create and use it on a running event loop."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ def content_quarantined(num_deaths: int, seconds: float) -> Refusal:
 
 def caller_gone(request: Request, now: float) -> Refusal:
     """Return the refusal to record for a caller that is gone: deadline exceeded or cancelled. The caller's deadline may
-    be slightly earlier than `request.deadline`, because gRPC rounds the time left up by at most 1%."""
+    be slightly earlier than `request.deadline`, because gRPC rounds the remaining time up, by at most 1 %."""
     grain = max(_DEADLINE_GRAIN, (request.deadline - request.arrival) * _DEADLINE_ROUNDING)
     return deadline_exceeded() if now >= request.deadline - grain else cancelled()
 

@@ -220,7 +220,7 @@ class CallTrace:
         self.trace: TraceContext | None = None
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Return `traceresponse`; nothing before validation. Its sampled flag is set if the trace is recorded."""
+        """Return the `traceresponse` header; nothing before a request is validated."""
         trace = self.trace
         if trace is None:
             return []

@@ -145,7 +145,7 @@ class RequestServer:
 
     @contextmanager
     def _charging(self, request: Request, write: Write) -> Iterator[Write]:
-        """Yield the `write` to use. At the end, even after an error, charge the tokens to a key with a token limit."""
+        """Yield the `write` to use. At the end, even after an error, charge the caller's key if it limits tokens."""
         if not self.gate.counts_tokens(request.caller):
             yield write
             return
@@ -188,7 +188,7 @@ class RequestServer:
             raise self._with_receipt(refusal, request, keep=False) from None
 
     def _with_receipt(self, refusal: Refusal, request: Request, *, keep: bool) -> Refusal:
-        """Attach the receipt; store it if `keep`. Before admission, keep none: another request may have the same id."""
+        """Attach the receipt; store it if `keep`. Do not keep it before admission: another request may have the id."""
         request.draft.failed(refusal.error, self.clock.now())
         receipt = request.draft.to_wire()
         if keep:

@@ -57,7 +57,7 @@ class RequestTracer(RequestObserver):
 def build_spans(
     trace: TraceContext, arrival: float, receipt: wire.Receipt, anchor: ClockAnchor, new_id: Callable[[], str]
 ) -> list[Span]:
-    """Return the span of the whole request, then its stages. `arrival` is on the router's clock."""
+    """Return the span of the whole request, then those of its stages. `arrival` is on the router's clock."""
 
     def at(seconds: float) -> int:
         return anchor.ns(arrival + seconds)

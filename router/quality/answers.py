@@ -124,7 +124,7 @@ class ShadowHandle:
         self._callback: Callable[[ShadowAnswer | None], None] | None = None
 
     def when_done(self, callback: Callable[[ShadowAnswer | None], None]) -> None:
-        """Pass the answer to `callback`, once, as soon as the shadow is done. The callback must drop the capture."""
+        """Pass the answer to `callback` when the shadow is done. The callback must drop `answer.captured`."""
         if self.done:
             answer, self._answer = self._answer, None
             callback(answer)
@@ -139,7 +139,7 @@ class ShadowHandle:
             self._end()
 
     def finish(self, answer: ShadowAnswer | None) -> None:
-        """Mark the shadow as done. `answer` is None if it got no answer."""
+        """Mark the shadow as done. `answer` is None if there is none."""
         self.done = True
         if self._is_cancelled:
             self._discard(answer)

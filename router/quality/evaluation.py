@@ -116,8 +116,8 @@ class EvaluationTask:
 
     @property
     def needs_two_turns(self) -> bool:
-        """Whether the shadow's answer is verified in a second turn, in the queue of its specialist: only if its verdict
-        counts and another specialist answered the caller. A slow verifier thus does not delay the primary's queue."""
+        """Whether the shadow's answer is verified in a second turn, in the queue of the shadow's specialist. This is so
+        if its verdict counts and a different specialist answered the caller."""
         counts = self.shadow_answer is not None and self.counts_for_shadow
         return counts and self._shadow_specialist != self.finished.candidate.specialist
 
@@ -127,7 +127,7 @@ class EvaluationTask:
 
     @property
     def counts_for_shadow(self) -> bool:
-        """Whether the shadow's verdict counts: only if its specialist was chosen by routing or answered the caller."""
+        """Whether a verdict on the shadow's answer counts for the shadow's lane."""
         receipt = self.finished.receipt
         return self.shadow is not None and self._shadow_specialist in (receipt.specialist, receipt.decision.primary)
 
@@ -201,8 +201,8 @@ class Evaluator:
     async def _judge(
         self, task: EvaluationTask, answer: DecodedAnswer, candidate: Candidate, lane: wire.Lane
     ) -> Outcome | None:
-        """Verify the answer with the verifier of the candidate's specialist, and count the verdict for the candidate's
-        lane. Return the outcome; None if it is inconclusive. Truncated answers and those of other lanes are skipped."""
+        """Verify the answer with the verifier of the candidate's specialist, and count the outcome for the candidate's
+        lane. Return the outcome; None if it is inconclusive. Truncated answers and those of other lanes are ignored."""
         if not answer.has_stopped or not _counts_for_lane(candidate, lane):
             return None
         began, verifier = self._clock(), task.rules.verifiers[candidate.specialist]
@@ -223,7 +223,7 @@ class Evaluator:
         return True
 
     async def _compare(self, task: EvaluationTask) -> None:
-        """Compare the answers. A runaway shadow fails; with any other truncated answer, both verdicts are `skipped`."""
+        """Compare the answers. A shadow that ran away fails. If another answer is truncated, both are `skipped`."""
         primary, shadow, answer = task.primary, task.shadow_decoded, task.shadow_answer
         if task.shadow is None or primary is None or shadow is None or answer is None:
             return
@@ -286,8 +286,8 @@ def compare_answers(
 
 
 def shadow_label(order: ShadowOrder) -> str:
-    """Return the name of the shadow's specialist, such as `legal`. For a fresh lane, which has little history, append
-    the callers' names of its adapters: `legal+style`."""
+    """Return the name of the shadow's specialist, such as `legal`. For a fresh lane (one with little history), append
+    the names that callers use for its adapters: `legal+style`."""
     candidate = order.candidate
     return "+".join((candidate.specialist, *candidate.names)) if candidate.fresh else candidate.specialist
 

@@ -166,7 +166,7 @@ class EvaluationQueue:
             return False
 
     def _done(self, line: LineKey, task: EvaluationTask, began: float, running: "asyncio.Task[bool]") -> None:
-        """Called when a turn has ended, or was cancelled, perhaps before it began. Queue the task again or drop it."""
+        """Called when a turn has ended or was cancelled. Queue the task for its second turn, or drop it."""
         self._running.discard(running)
         seconds = self._clock() - began
         self._lines.done(line, seconds)
@@ -180,7 +180,7 @@ class EvaluationQueue:
 
 class EvaluationLines:
     """Waiting answers by verifier and specialist. Each verifier evaluates one answer at a time, so that a slow verifier
-    delays only its own answers. Of specialists that share a verifier, the one that has used the least time is next."""
+    delays only its own answers. Of the specialists that share a verifier, the one that has used it least is next."""
 
     def __init__(self) -> None:
         self._numbers = count()

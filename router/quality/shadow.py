@@ -213,7 +213,7 @@ def pick_free_replica(
 
 
 def shadow_counts_to_wire(shadows: ShadowDispatcher, evaluation: EvaluationQueue) -> operator_wire.ShadowCounts:
-    """Sum the counters. An answer dropped from the queue before its comparison counts as answered and as shed."""
+    """Combine the counters. A shadow's answer dropped before its comparison counts as answered and as shed."""
     sent, evaluated = shadows.counters, evaluation.counters
     counts = {name: getattr(sent, name) for name in ("ordered", "sent", "answered", "failed")}
     shed = sent.shed + evaluated.shed_shadows
@@ -271,8 +271,8 @@ class AnswerTap:
         self._evaluation.submit(answer, self._handle)
 
     def _begun(self, raw: bytes) -> None:
-        """Called at the first chunk; `raw` is the earlier event that reported the replica's acceptance. Send the shadow
-        only now: before the first chunk, the request may wait in the replica's queue, and a copy would wait, too."""
+        """Send the shadow. Called at the first chunk: until then, the request may wait in the replica's queue, and a
+        copy would wait, too. `raw` is the earlier event that reported the replica's acceptance."""
         shadow, self._shadow = self._shadow, None
         if shadow is None:
             return

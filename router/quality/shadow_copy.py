@@ -108,7 +108,7 @@ class ShadowStream:
             self.ending = "answered"
 
     def answer(self) -> ShadowAnswer | None:
-        """Return the answer; its receiver must drop the capture. If there is none, drop the capture here."""
+        """Return the answer, whose capture the caller must drop. Without one, drop the capture and return None."""
         if self.ending == "answered":
             return ShadowAnswer(self._lane, self.usage, self.captured)
         self.captured.drop()

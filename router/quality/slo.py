@@ -40,7 +40,7 @@ _COUNT_BY_WAIT = error_reasons("UNSPECIFIED DEADLINE DEADLINE_UNREACHABLE CANCEL
 
 @dataclass(slots=True)
 class SloObjective:
-    """One objective: its target, and the counts of samples since the last `settle`."""
+    """One objective: its target, and the counts of samples since the last `SloMeter.settle`."""
 
     name: str
     measure: str
@@ -61,8 +61,8 @@ class SloObjective:
 
 
 class MissedFirstToken(NamedTuple):
-    """A request that ended without a first token. Times are seconds since its arrival. It counts as a breach if the
-    service failed or the caller waited longer than the target; otherwise it does not count at all."""
+    """A request that ended without a first token. Times are seconds since its arrival. An objective counts it only if
+    the request breaches the objective."""
 
     reason: int
     waited: float
@@ -303,7 +303,7 @@ class SloTracker(RequestObserver):
             meter.missed(self._wall(), MissedFirstToken(receipt.error.reason, timings.total, given, accepted))
 
     def verified(self, specialist: str, *, passed: bool) -> None:
-        """Count a verdict on the serving lane for `counts`. The published pass rate comes from the lane's breaker."""
+        """Add a verdict on the serving lane to the totals of `counts`. The pass rate comes from the lane's breaker."""
         if specialist in self.meters:
             since_start = self.meters[specialist].since_start
             samples, breached = since_start.get(CORRECTNESS_OBJECTIVE, (0, 0))
@@ -341,8 +341,8 @@ class SloTracker(RequestObserver):
         self._cache.clear()
 
     def receive(self, slices: Iterable[tuple[str, str, SliceKey, SloSlice]], *, whole: bool) -> None:
-        """Accept other routers' measurements: specialist, writer, key and content of each slice. `whole`
-        means that they are all that the database holds: those received earlier are discarded first."""
+        """Accept other routers' measurements: specialist, writer, key and content of each slice. If `whole`, discard
+        those received earlier."""
         if whole:
             self._peers = {name: PeerWindows(self.config) for name in self._peers}
         changed: dict[str, set[SliceKey]] = {name: set() for name in self._peers}
@@ -421,7 +421,7 @@ def _latency_to_wire(sketch: Sketch) -> wire.Latency:
 def _objective_to_wire(
     objective: SloObjective, slo: wire.Slo, counts: Iterable[tuple[float, Mapping[ObjectiveKey, SampleCounts]]]
 ) -> wire.Objective:
-    """Convert an objective. `slo` has its quantiles; `counts` has the length and counts of the two windows."""
+    """Convert an objective. `slo` holds its quantiles. `counts` holds the length and the counts of each window."""
     latency: wire.Latency = getattr(slo, objective.measure)
     quantile = objective.name.rpartition("_")[2]
     current = getattr(latency, quantile) if latency.HasField(quantile) else None
@@ -457,7 +457,7 @@ def _correctness_to_wire(breaker: control_pb2.BreakerInfo) -> wire.Objective:
 
 
 def format_slo_header(slo: wire.Slo) -> str:
-    """Return the header's value: a list (RFC 9651) with at most three decimals. Unknown figures are left out."""
+    """Return the header's value: an RFC 9651 list. Numbers have at most three decimal places."""
     members = []
     measures = (("ttft", slo.ttft), ("itl", slo.itl), ("first-token", slo.admission_to_first_token))
     for name, latency in measures:
@@ -473,5 +473,5 @@ def format_slo_header(slo: wire.Slo) -> str:
 
 
 def _format_number(value: float) -> str:
-    """Format with at most three decimals: 300, 0.081, 0.2."""
+    """Format with at most three decimal places: 300, 0.081, 0.2."""
     return f"{value:.3f}".rstrip("0").removesuffix(".")

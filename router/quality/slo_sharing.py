@@ -102,7 +102,7 @@ class SloSharing:
             await asyncio.sleep(EXCHANGE_SECONDS)
 
     async def exchange(self) -> bool:
-        """Write changed slices, and read other routers'. Return False if the store was unavailable or refused them."""
+        """Write changed slices, and read those of other routers. Return False if the store could not be used."""
         more = True
         while more:
             changed = [] if self._is_away else self._take_changed()

@@ -1,7 +1,7 @@
 """Dispatch planning: choose the specialists and lanes that serve a routed request, and whether to shadow it.
 
-Pure: a plan depends on the request and on an immutable snapshot of the fleet (FleetStatus). Route and Generate get the
-same plan from the same function.
+A plan depends only on the request, the configuration, an immutable snapshot of the fleet (FleetStatus) and random
+numbers. The RPCs Route and Generate plan with the same function.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
@@ -100,7 +100,7 @@ class FleetStatus:
 
 
 def configured_status(specialist: SpecialistConfig) -> SpecialistStatus:
-    """Return the status before any report. It assumes that replicas load adapters under their configured names."""
+    """Return the specialist's status before any replica has reported. Adapters have their configured names."""
     adapters = tuple((name, name) for name in specialist.use_adapters)
     names = {name: name for name in specialist.adapters}
     return SpecialistStatus(specialist.name, LaneStatus(0, adapters=adapters), adapter_names=names)
@@ -193,8 +193,8 @@ class _Planning:
         return DispatchPlan(candidates, shadow, sample, between)
 
     def _first_specialist(self) -> tuple[str, list[str]]:
-        """Return the specialist to ask, and why others were rejected. The primary is asked if it serves, else its
-        fallback, else the second choice; "" if none is suitable. The fallback of a fallback is never asked."""
+        """Return the specialist to ask ("" if none is suitable), and why others were rejected. The primary is asked if
+        it serves, else its fallback, else the second choice."""
         primary, rejected = self.primary, list[str]()
         if primary.serves:
             return primary.name, rejected
@@ -220,15 +220,15 @@ class _Planning:
         return f"it lacks the adapter {missing[0]!r}, which the caller named" if missing else ""
 
     def _second_specialist(self, first: str) -> str:
-        """Return the second choice if it serves and accepts this priority, else ""."""
+        """Return the second choice if it serves and accepts the request's priority, else ""."""
         name = self.decision.second_choice
         if not name or name in (first, self.primary.name) or not self.status.specialists[name].serves:
             return ""
         return name if self.request.priority >= self.status.knobs(self.request.intent, name).floor else ""
 
     def _moves_to_second(self, first: str, second: str, knobs: IntentKnobs) -> bool:
-        """Whether escalation moves the request to the second choice: the request has a low confidence, and escalation
-        is active for its primary but not for its second choice."""
+        """Whether escalation moves the request to the second choice. It does if the routing confidence is low, and
+        escalation is active for the primary but not for the second choice."""
         return (
             first == self.primary.name
             and knobs.is_escalated
@@ -255,7 +255,7 @@ class _Planning:
         return Candidate(specialist, adapters, names, lane_id, lane.revision, lane.fresh and is_whole, excluded)
 
     def _order_shadow(self, first: str, knobs: IntentKnobs, uniform: UniformSource) -> ShadowOrder | None:
-        """Return an order for the first reason that applies, or None. Each reason applies with its own probability."""
+        """Return a shadow order for the first reason that applies, or None. Each reason has its own probability."""
         for rate, candidate, why in self._shadow_reasons(first, knobs):
             if candidate.lane_id and (rate >= 1 or uniform() < rate):
                 return ShadowOrder(candidate, why)

@@ -345,8 +345,8 @@ def ensemble_scores(distribution: Distribution, ensemble: Ensemble) -> Scores:
 
 
 def exclude_scores(scores: Scores, exclude: tuple[str, ...]) -> Scores:
-    """Divide the shares of excluded specialists among the others, in proportion to their shares. If no specialist is
-    left, `reject` gets everything."""
+    """Divide the shares of excluded specialists among the others, in proportion to the others' shares. `reject` keeps
+    its share, or gets everything if no specialist is left."""
     rest = {name: share for name, share in scores if name != REJECT and name not in exclude}
     if len(rest) + 1 == len(scores):
         return scores

@@ -119,7 +119,7 @@ class WriteBuffer:
             self.verdicts.add(verdict)
 
     def next_batch(self) -> rows.WriteBatch | None:
-        """Return the batch in flight. If there is none, make a batch of the next rows; None if the buffer is empty."""
+        """Return the batch in flight, else a new batch of the next rows; None if the buffer is empty."""
         if self._batch is None and not self.is_empty:
             self._num_batches += 1
             counts = {key: self._counts[key] for key in islice(self._counts, _BATCH_COUNTS)}

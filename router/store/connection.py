@@ -52,7 +52,7 @@ class DatabaseConnection(Protocol):
     def execute_each(self, sql: str, rows: Iterable[Sequence[object]]) -> None: ...
 
     def has_tables(self) -> bool:
-        """Return whether Octet's tables exist. Called in a transaction, in which no other process can create them."""
+        """Return whether Octet's tables exist. Call it in a transaction, so that no other process creates them."""
 
     def close(self) -> None: ...
 

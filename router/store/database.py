@@ -1,6 +1,6 @@
 """Transactions over documents, the audit log, counts and receipts, and the recovery of a lost database. Every write
 transaction first updates the row of `meta`: this locks out other writers and takes the next sequence number. So
-transactions become visible in the order of their numbers, and a writer can find out if its lost commit was made."""
+transactions become visible in the order of their numbers."""
 
 import json
 import logging
@@ -152,7 +152,7 @@ class Database:
     def changes_after(
         self, position: StorePosition | None, since: int
     ) -> tuple[StorePosition, rows.StoreChanges | None]:
-        """Return the current position, and the changes since `position` without buckets that start before `since`."""
+        """Return the current position, and any changes since `position`, without buckets that start before `since`."""
         if position is not None and self.position() == position:
             return position, None
         with self.transaction(reading=True):

@@ -342,7 +342,7 @@ def find_expired_jobs(ended: Iterable[EndedJob], limits: JobsConfig, now_ms: int
 
 
 def _evict(kept: dict[str, deque[EndedJob]], weigh: Callable[[EndedJob], int], most: int) -> Iterator[str]:
-    """Yield jobs to delete until the total is at most `most`: each time, the oldest job of the largest tenant."""
+    """Yield ids of jobs to delete until the total weight is at most `most`: always the heaviest tenant's oldest job."""
     weights = {tenant: sum(map(weigh, jobs)) for tenant, jobs in kept.items()}
     total = sum(weights.values())
     while total > most:

@@ -61,7 +61,7 @@ def open_store(
     config: StoreConfig, ensemble_name: str, base: Path | None = None, window: float = LONGEST_WINDOW
 ) -> "Store":
     """Return a store, which connects in `Store.start`. A relative SQLite path is resolved against `base`. Buckets that
-    started more than `window` seconds ago are not reported. Raises BadStoreUrl for an invalid URL."""
+    started more than `window` seconds ago are not passed to `on_change`. Raises BadStoreUrl for an invalid URL."""
     return Store(opener_for_url(config.url, ensemble_name, base), config, ensemble_name, window)
 
 
@@ -117,7 +117,7 @@ class Store:
             self._sync.limits = self._limits
 
     async def start(self) -> None:
-        """Start the synchronisation, and wait for its first round, but return if the round fails or takes too long."""
+        """Start the synchronisation, and wait until its first round has succeeded, has failed or takes too long."""
         self._worker.start()
         self._is_open = True
         sync = StoreSync(
@@ -237,8 +237,8 @@ class Store:
     async def exchange_slices(
         self, writer: str, written: Sequence[rows.SliceRow], position: StorePosition | None, now_ms: int
     ) -> SliceUpdate:
-        """Write the rows `written`, and read the unexpired rows of other writers after `position`. Idempotent. Raises
-        Refusal for an invalid row, and StoreUnavailable."""
+        """Write the rows `written`, and read the unexpired rows that other writers have written since `position`.
+        Idempotent. Raises Refusal for an invalid row, and StoreUnavailable."""
         if len(written) > MAX_SLICES_WRITTEN:
             raise invalid_field("slices", f"at most {MAX_SLICES_WRITTEN} per call", str(len(written)))
         for row in written:
@@ -295,7 +295,7 @@ class MissingHomeOpener:
 
 
 def find_newest(database: Database, query: rows.ReceiptQuery) -> list[ReceiptRow]:
-    """Return the newest receipts that match. The inner SELECT uses only the index; other receipts are not read."""
+    """Return the newest receipts that match. The inner SELECT reads only the index, not the other receipts."""
     wanted = [f"{column} = ?" for column in query.filters]
     values: list[object] = list(query.filters.values())
     if query.before_ms:

@@ -71,7 +71,7 @@ class StoreHealth:
 @dataclass(eq=False)
 class StoreSync:
     """Synchronises with the database in rounds. A round writes the next batch, then reads the committed changes. A
-    failed round is retried and loses nothing. Buckets that started more than `window` seconds ago are not reported."""
+    failed round is retried and loses nothing. `on_change` gets only buckets of the last `_window` seconds."""
 
     _worker: StoreWorker
     _held: WriteBuffer

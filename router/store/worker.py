@@ -195,8 +195,8 @@ class StoreWorker:
             task.set_result(result)
 
     def _attempt(self, task: StoreTask[T]) -> T:
-        """Run the task. After a lost connection, try once more, because the connection may have broken unnoticed. After
-        a lost commit, try again until `settle_until`."""
+        """Run the task. After a lost connection, try once more, because the connection may have broken unnoticed. If it
+        was lost during a commit, try again until `settle_until`."""
         num_failed = 0
         lost: StoreCommitUnknown | None = None
         while True:

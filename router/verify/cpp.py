@@ -127,7 +127,7 @@ def _error_kind(message: str, output: str, code: str) -> tuple[ErrorKind, str]:
 
 
 def _header_error_kind(name: str) -> ErrorKind:
-    """Return "header" if its library may be missing; "wrong" for a local path or an invented standard header."""
+    """Return "header" if a library may be missing; "wrong" for a local path or an invented standard header."""
     if name.startswith("/") or ".." in name or not _HEADER_PATH.fullmatch(name):
         return "wrong"
     return "header" if name in NEWER_HEADERS or not _STANDARD_HEADER.fullmatch(name) else "wrong"

@@ -249,7 +249,7 @@ def extract_cpp(text: str) -> list[CodeBlock]:
 
 
 def extract_units(question: str, answer: str) -> list[CppUnit]:
-    """Return a unit for each block of the answer that does not repeat the question. Units may use earlier ones."""
+    """Return a unit, with its context, for each block of the answer that does not repeat the question."""
     question = question[:_MOST_QUESTION]
     asked = extract_cpp(question)
     repeated = "".join(question.split())
@@ -288,7 +288,7 @@ def forms_of_unit(unit: CppUnit) -> Iterator[CppForm]:
 
 
 def forms_in_context(unit: CppUnit) -> Iterator[CppForm]:
-    """Yield the context followed by the unit, without local includes: first as is, then after `using namespace std`."""
+    """Yield the context followed by the unit; then again with `using namespace std` in front."""
     context = wrap_local(unit.context, 1)
     code = wrap_local(unit.code, 0)
     for before in ("", _USING_STD):
@@ -296,7 +296,7 @@ def forms_in_context(unit: CppUnit) -> Iterator[CppForm]:
 
 
 def forms_joined(units: Sequence[CppUnit]) -> Iterator[CppForm]:
-    """Yield all units as one program, headers first, `main` last: first as it is, then after `using namespace std`."""
+    """Yield all units as one program, headers first and `main` last; then again with `using namespace std` in front."""
     ordered = sorted(units, key=lambda unit: (not _HEADER.search(unit.code), unit.is_whole))
     parts = [wrap_local(unit.code, number) for number, unit in enumerate(ordered)]
     for before in ("", _USING_STD):

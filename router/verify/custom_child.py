@@ -1,5 +1,5 @@
-"""Child process of a custom verifier: a supervisor. It forks a worker, which runs the verifier, and when the worker
-ends, it kills all processes that the worker has left behind.
+"""Child process of a custom verifier: a supervisor. It forks a worker, which runs the verifier. When the worker ends,
+the supervisor kills all processes that the worker has left behind.
 
 Standard input and output carry messages as lines of JSON. What the verifier prints goes to standard error.
 """
@@ -27,7 +27,7 @@ def main() -> None:
     signals = {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     _libc.prctl(_SET_PDEATHSIG, signal.SIGTERM)
-    _libc.prctl(_SET_CHILD_SUBREAPER, 1)
+    _libc.prctl(_SET_CHILD_SUBREAPER, 1)  # orphaned descendants become children of this process
     if os.getppid() != order["parent"]:
         sys.exit(1)
     supervisor = os.getpid()
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _supervise(worker: int, signals: set[signal.Signals]) -> NoReturn:
-    """Wait until the worker ends or SIGTERM arrives, then kill all descendants. Orphans become direct children."""
+    """Wait until the worker ends or SIGTERM arrives, then kill all descendants."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)

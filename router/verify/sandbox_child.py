@@ -77,7 +77,7 @@ def _return_for(number: int, what: int) -> list[BpfInstruction]:
 
 
 def _by_first_argument(number: int, allowed: BpfInstruction, otherwise: int) -> list[BpfInstruction]:
-    """Allow the call if `allowed` accepts the low 32 bits of its first argument. Clone flags and pids need no more."""
+    """Allow the call if `allowed` accepts the low 32 bits of its first argument: the clone flags or the pid."""
     return [
         BpfInstruction(_EQUAL, 0, 4, number),
         BpfInstruction(_LOAD, 0, 0, _FIRST_ARGUMENT),

@@ -40,7 +40,7 @@ _LIKE_CODE = re.compile(r"[=()#:\[\]]")
 
 def open_verifiers(ensemble: Ensemble) -> dict[str, Verifier]:
     """Return the verifier of each specialist; specialists with the same `verify` share one. At most one process runs at
-    a time, apart from custom verifiers. Raises ValueError for an invalid `verify`."""
+    a time, apart from those of custom verifiers. Raises ValueError for an invalid `verify`."""
     base = None if ensemble.source is None else ensemble.source.parent
     pool = VerifierPool()
     specs = sorted({specialist.verify for specialist in ensemble.specialists})

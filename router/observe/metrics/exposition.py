@@ -1,4 +1,4 @@
-"""The exposition of the router's own metrics, with those of the store, traces, endpoint, control plane and scrapes."""
+"""The router's exposition, and the metric families of the store, traces, endpoint, control plane and scrapes."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

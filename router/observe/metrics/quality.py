@@ -21,7 +21,7 @@ _OBJECTIVE_LABELS = ("specialist", "objective")
 
 
 class EvaluationTotals:
-    """Counts verdicts and comparisons. Series start at 0: Prometheus misses the first increase of a new series."""
+    """Counts verdicts and comparisons. Zero counts are listed, too, so that Prometheus sees their first increase."""
 
     def __init__(self) -> None:
         self.verdicts: Counter[tuple[str, str]] = Counter()

@@ -28,7 +28,7 @@ _GEN_AI_LABELS = ("specialist", "gen_ai_operation_name", "gen_ai_provider_name",
 
 
 class SpecialistCounters:
-    """Counters of a specialist. Those with alerts start at 0: Prometheus misses the first increase of a new counter."""
+    """Counters of a specialist. Those with alerts exist from the start: Prometheus must see their first increase."""
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()

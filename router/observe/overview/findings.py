@@ -390,7 +390,7 @@ def _held(breaker: wire.BreakerInfo, fallback: Fallback) -> Finding:
 
 
 def _second_opinions(name: str, overview: wire.Overview, is_reported: bool) -> str:
-    """Describe how often only the shadow passed at a low routing confidence; "" if that is not significant."""
+    """Describe how often only the shadow's answer passed at a low routing confidence; "" if that is not significant."""
     rows = [row for row in overview.shadow_rows if row.primary == name and row.why == "low_confidence"]
     verified = sum(row.verified for row in rows)
     alone, other = sum(row.only_primary_passed for row in rows), sum(row.only_shadow_passed for row in rows)

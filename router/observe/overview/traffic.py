@@ -194,8 +194,7 @@ class CacheReuse:
 
 
 class CacheReuseTracker:
-    """Sums the increases of the replicas' counters. If the prompt tokens have decreased, the replica has restarted its
-    counters at 0, so the new counts are added in full."""
+    """Sums, by specialist, the increases of the cache counters that its replicas report."""
 
     def __init__(self, clock: Clock, recent: float = RECENT_SECONDS, usual: float = USUAL_SECONDS) -> None:
         """`recent` is the length of the last period in seconds, `usual` that of the period before it."""
@@ -213,7 +212,7 @@ class CacheReuseTracker:
         self._last[replica] = current
         if before is None or current == before:
             return
-        if current.prompt_tokens < before.prompt_tokens:
+        if current.prompt_tokens < before.prompt_tokens:  # the replica has restarted, and counts from 0
             before = CacheReuse()
         counts = self._by_specialist[specialist].at(self._clock.now())
         for each in fields(CacheReuse):

@@ -116,7 +116,7 @@ class _Similarity:
         return _TOGETHER_SHARE * similarity[len(self._owners) :] + (1 - _TOGETHER_SHARE) * nearest
 
     def _vector(self, seen: _TextFeatures) -> Floats:
-        """Return the feature vector, scaled so that each family has its share and the vector's length is at most 1."""
+        """Return the feature vector. Each family has its `_FAMILY_SHARE` of the vector's length, which is at most 1."""
         raw = self._weights[seen.bucket] * (1 + np.log(seen.times))
         squares = np.bincount(seen.family, weights=raw * raw, minlength=len(FAMILIES))
         shares = np.array([_FAMILY_SHARE[family] for family in FAMILIES])

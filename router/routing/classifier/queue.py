@@ -195,7 +195,7 @@ class ClassifierQueue:
             job.end(reason)
 
     def _expire(self, key: bytes, job: "ClassifyJob") -> None:
-        """Fail a text that was not classified in time. Unlike a stalled batch, this does not count for the breaker."""
+        """Fail a text that was not classified in time. The breaker does not count this: it counts stalled batches."""
         self._forget(key, job)
         job.end(f"no answer within {self._timeout * 1000:g} ms")
 

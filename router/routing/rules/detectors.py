@@ -1,5 +1,5 @@
-"""Detectors for tool output (linkers, sanitizers, stack traces of native programs), build files and templates; and the
-rules that the configuration builds from them."""
+"""Detectors for tool output (linkers, sanitizers, stack traces of native programs), build files and templates. A rule
+of the configuration names a detector, or lists texts to search for."""
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -195,7 +195,7 @@ def sfinae_heavy(scanned: ScannedText) -> RuleMatch | None:
 
 
 def _count_constructs(text: str, kinds: frozenset[bytes]) -> int:
-    """Count the constructs. If one name contains another, only the shorter is counted, so that none counts twice."""
+    """Count the constructs. If one name contains another, only the shorter is searched for: it finds both."""
     names = sorted(kind.decode() for kind in kinds)
     stems = [name for name in names if not any(other != name and other in name for other in names)]
     # `requires` and `concept` also occur in comments and macros; as keywords they follow a space

@@ -23,7 +23,7 @@ class LabelledPrompt:
 
 
 def read_records(paths: Sequence[Path]) -> list[LabelledPrompt]:
-    """Read all files. Raises InvalidRecord for a bad line, no records or too many, OSError for an unreadable file."""
+    """Read all files. Raises InvalidRecord for a bad line, or if there are no or too many records. Raises OSError."""
     records = []
     for path in paths:
         with path.open("rb") as file:
