@@ -195,8 +195,8 @@ def test_bfloat16_stays_close_to_transformers_in_bfloat16(family: str) -> None:
 
 
 def quantised(checkpoint: Checkpoint, bits: Literal[4, 8]) -> Checkpoint:
-    """Return a checkpoint of mixed widths, as in real files. Every o matrix is in floats, the embedding and every v
-    matrix are in 8 bits if `bits` is 4 and in 4 bits otherwise, and all other matrices are in `bits`."""
+    """Return a checkpoint of mixed widths, as in real files. Every o matrix is in floats. The embedding and every v
+    matrix are in 8 bits if `bits` is 4, and in 4 bits if it is 8. All other matrices are in `bits`."""
     widths: dict[str, Literal[4, 8]] = {"v": 12 - bits, "embed": 12 - bits}  # type: ignore[dict-item]
     weights = dict(checkpoint.weights)
     for name, weight in checkpoint.weights.items():

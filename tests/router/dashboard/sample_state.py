@@ -48,7 +48,7 @@ def overview(names: Sequence[str] = default_ensemble().names, at_ms: int = NOW_M
 
 
 def minute(index: int) -> SpecialistTraffic:
-    """Return a minute of traffic. The first specialist is overloaded."""
+    """Return a minute of a specialist's traffic. The first specialist is overloaded."""
     if index == 0:
         return SpecialistTraffic(
             requests=708, answered=587, refused=85, spilled=36, shadowed=13, completion_tokens=50_520,

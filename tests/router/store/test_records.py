@@ -1,4 +1,5 @@
-"""Queries return the newest receipts with the given labels, written or still buffered, at every router."""
+"""Queries return the newest receipts with the given labels. A router also finds receipts that it has buffered but not
+yet written."""
 
 import asyncio
 from collections.abc import Sequence
@@ -69,8 +70,6 @@ async def emptied(url: str) -> None:
 
 
 def test_the_newest_receipts_with_every_label_are_found_written_or_buffered(shared_url: str) -> None:
-    """Both the router that buffers the receipts and another router find them."""
-
     async def scenario(kept: list[ReceiptRow], later: list[ReceiptRow], query: ReceiptQuery) -> None:
         await eventually(lambda: mine.counters().held_receipts == 0)
         await emptied(shared_url)
