@@ -1,4 +1,4 @@
-"""The cost of listing a few of very many receipts: the newest, those of a rare specialist, and none at all."""
+"""The cost of listing the newest of very many receipts: without a filter, and with filters that few or none match."""
 
 import asyncio
 import tempfile

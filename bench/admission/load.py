@@ -28,7 +28,8 @@ _PROMPTS = 0.75  # the longest prompt is scaled to this share of the context
 
 
 def drawn(context: int, prompt: tuple[float, float] = (64, 0.9), answer: tuple[float, float] = (24, 0.8)) -> Source:
-    """Return a source of Poisson arrivals with lognormal lengths. `prompt` and `answer` are each (median, sigma)."""
+    """Return a source of Poisson arrivals. `prompt` and `answer` are median and sigma of lognormal lengths in
+    tokens."""
 
     def shapes(rng: Random) -> Iterator[LengthShape]:
         while True:

@@ -107,7 +107,7 @@ def _whole(run: Run) -> Tally:
 
 
 def peaks(runs: Sequence[Run], system: System) -> dict[int, Tally]:
-    """Find the load at which the median of work over all seeds is highest. Return its tallies by seed."""
+    """Return the tallies, by seed, of the load with the highest median of `work`."""
     goodputs = {
         load: {run.seed: _whole(run) for run in group} for load, mine, group in _grouped(runs) if mine == system
     }

@@ -268,8 +268,8 @@ _DEEP = 100_000
 
 
 class RefusalFollower:
-    """Finds the true wait of every `each`-th refusal of each priority. It asks a copy of the simulation again and
-    again, until the request would be admitted. In the copy, no more requests of the same or a lower priority arrive."""
+    """Finds the true wait of every `each`-th refusal of each priority: the time until a copy of the simulation would
+    admit the request. In the copy, no more requests of the same or a lower priority arrive."""
 
     def __init__(self, play: LoadSimulation, door: ControlledAdmission, *, until: float, each: int) -> None:
         self._play, self._door = play, door

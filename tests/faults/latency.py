@@ -31,8 +31,8 @@ def against(after: float, before: float, *, long: bool) -> float:
 
 @contextmanager
 def record_slow_periods_if(long: bool) -> Iterator[SlowPeriods | None]:
-    """Record slow periods in the long form only. The short form counts all latencies and has wide bounds, because it
-    shares its machine with other tests."""
+    """Record the machine's slow periods if `long`. The short form of the tests counts all latencies and has wide bounds
+    instead, because it shares its machine with other tests."""
     with record_slow_periods() if long else nullcontext() as slow_periods:
         yield slow_periods
 

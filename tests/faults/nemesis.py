@@ -158,6 +158,6 @@ def of_memory(replica: Replica, cgroup: Cgroup, folder: Path) -> list[Fault]:
 
 
 def leaves_one_replica(groups: Mapping[str, Sequence[str]]) -> Callable[[set[str]], bool]:
-    """Return a function that tells whether a set of faulty processes leaves a process of every group without a fault.
-    Groups of one process are exempt."""
+    """Return a function that tells whether every group has a process that is not among the faulty ones. Groups of one
+    process are exempt."""
     return lambda troubled: all(len(group) == 1 or not troubled.issuperset(group) for group in groups.values())

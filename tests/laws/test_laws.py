@@ -48,7 +48,8 @@ def test_a_planted_bug_is_caught_within_fifty_seeds(mutant: Mutant, monkeypatch:
 
 
 def test_one_seed_is_one_history_byte_for_byte() -> None:
-    """The history is the same in processes with other hash seeds: it does not depend on set order or addresses."""
+    """The history is the same in processes with other hash seeds: it does not depend on set order or memory
+    addresses."""
     script = "import sys; from tests.laws.world import World; sys.stdout.buffer.write(World(7).run(500).history())"
     history = World(7).run(NUM_EVENTS).history()
     for hash_seed in ("1", "2"):

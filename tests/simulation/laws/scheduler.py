@@ -224,8 +224,8 @@ class Laws:
             self._could_decode = {s for s in self.scheduler.running if not s.prefilling and not s.suspect}
 
     def _check_starvation(self, chunk: bool, served: set[Sequence]) -> None:
-        """Check that no running request is passed over too often. Prompts of the stack that `_hurried` returns are
-        exempt, because they run in rank order."""
+        """Check that no running request is passed over too often. Prompts of the adapter stack that `_hurried` returns
+        are exempt, because they run in rank order."""
         config = self.scheduler.config
         bound = config.age_bound + config.max_running
         hurried = self._hurried(served) if chunk else None
