@@ -165,11 +165,8 @@ def advance_breaker(
     record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules
 ) -> tuple[BreakerRecord, BreakerTransition | None]:
     """Update the record with the counts of the last `rules.window` seconds. Return the new record, and the transition
-    if one is due. Without a floor, or with too few samples, the record is unchanged.
-
-    A gap without checks, or with too few samples, does not interrupt a breach or a recovery if the rate is on the same
-    side of the floor before and after the gap. If the breach or recovery began too long ago, it starts again (see
-    `_begun`). Applying the same counts twice has no further effect."""
+    if one is due. Without a floor, or with too few samples, the record is unchanged, so a short gap in the samples does
+    not interrupt a breach or a recovery (see `_begun`). Applying the same counts twice has no further effect."""
     rate = counts.rate
     if rules.floor is None or rate is None or counts.total < rules.min_samples:
         return record, None

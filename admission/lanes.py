@@ -98,8 +98,8 @@ def is_below_bar(counts: Counts, bar: QualityBar | None) -> bool:
 
 
 def find_breach(counts: Counts, bar: QualityBar | None, rules: LanesConfig) -> str:
-    """Return why a lane is rolled back; empty if it is not. With at least `rules.min_samples` samples, the pass rate
-    decides. With fewer, but at least `_FEWEST`, the rate must be below the bar beyond doubt."""
+    """Return why a lane is rolled back; empty if it is not. With at least `rules.min_samples` samples, a pass rate
+    below the bar is enough. With fewer, but at least `_FEWEST`, the rate must be below the bar beyond doubt."""
     if not rules.roll_back or bar is None or counts.total < _FEWEST:
         return ""
     if counts.total >= rules.min_samples:
@@ -191,7 +191,7 @@ class SpecialistLanes:
         return book._with(lane), LaneMove(now, "load", lane.number, before, f"{lane} candidate", by, why)
 
     def promote(self, name: str | None, by: str, why: str, now: float) -> tuple["SpecialistLanes", LaneMove]:
-        """Let the candidate serve. Raises LaneError if there is none, or if `name` is given and is not its name."""
+        """Make the candidate the serving lane. Raises LaneError if there is none, or if `name` is given and differs."""
         candidate = self.candidate
         if candidate is None:
             raise LaneError(f"{self.specialist} has no candidate to promote; load an adapter first")
@@ -200,7 +200,7 @@ class SpecialistLanes:
         return self._promote(candidate, by, why, now)
 
     def roll_back(self, by: str, why: str, now: float) -> tuple["SpecialistLanes", LaneMove]:
-        """Drop the candidate; if there is none, return to the previous lane. Raises LaneError if there is neither."""
+        """Drop the candidate; if there is none, go back to the previous lane. Raises LaneError if there is neither."""
         if self.candidate is not None:
             return self._drop(self.candidate, by, why, now)
         if self.previous is None:
@@ -208,8 +208,8 @@ class SpecialistLanes:
         return self._return_to(self.previous, by, why, now)
 
     def give_up(self, why: str, now: float) -> tuple["SpecialistLanes", LaneMove] | None:
-        """Return to the previous lane, because no replica can serve the current one; the candidate is kept. Return None
-        if there is no previous lane."""
+        """Go back to the previous lane, because no replica can serve the current one. The candidate is kept. Return
+        None if there is no previous lane."""
         return None if self.previous is None else self._return_to(self.previous, BY_POLICY, why, now)
 
     def evidence_from(self) -> dict[int, float]:
@@ -240,7 +240,7 @@ class SpecialistLanes:
         return self, None
 
     def outlook(self, number: int, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None) -> str:
-        """Describe the next possible move of a lane; `counts` as for `judge`. Raises KeyError for an unknown lane."""
+        """Describe the next possible move of a lane. Raises KeyError for an unknown lane."""
         lane = self.lane(number)
         own = counts.get(number, Counts())
         so_far = f"{min(own.total, rules.min_samples)} of {rules.min_samples} samples"

@@ -4,7 +4,7 @@ The scheduler decides real steps with these deterministic rules, and the admissi
 
 1. Rank: the order in which requests wait, enter and are served.
 2. Victims: which running request is preempted, and which booked request is shed for a more important one.
-3. Chunks: how many prompt tokens a step takes, and when the decoding requests are owed their steps.
+3. Chunks: how many prompt tokens a step takes, and when every decoding request must take a step.
 4. Holding: when a chunk waits because a decoding request would otherwise miss its deadline.
 5. Turns: which prompts share the next chunk, and which adapter stack decodes next.
 """
@@ -36,7 +36,7 @@ def rank_request(priority: int, arrival: float, deadline: float | None, index: i
 
 
 def is_urgent(arrival: float, deadline: float | None) -> bool:
-    """Whether the deadline is so near that prompts are computed by rank alone: turns would make all of them late."""
+    """Whether the deadline is so near that prompts are computed by rank alone: taking turns would make all late."""
     return deadline is not None and deadline < arrival + MAX_OVERTAKE_SECONDS
 
 
@@ -81,8 +81,8 @@ def prefill_tokens(chunk: int, num_chunked: int, max_step_tokens: int, *, decode
 
 
 def owes_decode(chunk: int, num_chunked: float, *, more_prompts: bool) -> bool:
-    """Whether every decoding request must take a step before the next prompt token. This is due after a whole chunk of
-    prompt tokens (which may take a step for each adapter stack), or when no prompt is left."""
+    """Whether every decoding request must now take a step: after a whole chunk of prompt tokens, or after part of a
+    chunk if no prompts are left."""
     return num_chunked > 0 and (num_chunked >= chunk or not more_prompts)
 
 
@@ -145,9 +145,10 @@ ItemT = TypeVar("ItemT", bound=Ranked)
 
 
 class PrefillTurns(Generic[ItemT]):
-    """Requests with prompts left to compute. A chunk holds prompts of one adapter stack. The best rank goes first,
-    unless a prompt was passed over `age_bound` times. If the first request of a stack is urgent, the stack is ordered
-    by rank alone, and a turn of the stack counts for all its prompts."""
+    """Chooses the prompts of the next chunk: those of one adapter stack, in order of rank. Usually it is the stack of
+    the best-ranked request. A request that was passed over `age_bound` times goes first, then the rest of its stack. A
+    stack whose best-ranked request is urgent is always computed in order of rank, and a turn of one of its requests
+    counts as a turn of all of them."""
 
     def __init__(self, age_bound: int) -> None:
         self._age_bound = age_bound
@@ -214,7 +215,8 @@ class PrefillTurns(Generic[ItemT]):
             self._last_served[item] = self._ticks
 
     def sharing(self) -> list[ItemT]:
-        """The prompts that get turns in the long run, by rank. A stack ordered by rank alone has one such prompt."""
+        """Return the prompts that share the next chunks, by rank. If a stack's first prompt is urgent, the rest
+        wait."""
         if len(self._stack_sizes) == 1:
             return self.by_rank[:1] if self.by_rank[0].is_urgent else self.by_rank
         heads = {item.stack: item for item in reversed(self.by_rank)}

@@ -126,8 +126,8 @@ class NotEnough(RuntimeError):
 
 
 def find_fewest(names: tuple[str, ...], trial: ReplicaTrial, most: int) -> CapacityAnswer:
-    """Find the fewest replicas of each specialist by doubling, then by bisection, for all specialists at once. They
-    affect each other, so the result is simulated as a whole, and specialists that miss an objective get another
+    """Find the fewest replicas of each specialist by doubling, then by bisection, for all specialists at once.
+    Specialists affect each other, so the result is simulated as a whole, and each that misses an objective gets another
     replica. Raises NotEnough if `most` replicas of a specialist are too few."""
     too_few, enough = dict.fromkeys(names, 0), dict.fromkeys(names, most + 1)
     trials: list[Figures] = []

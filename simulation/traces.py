@@ -189,8 +189,8 @@ def request_rate(demand: Sequence[TraceRequest]) -> float:
 
 
 def scale_demand(demand: Sequence[TraceRequest], rate: float | None, seconds: float | None) -> list[TraceRequest]:
-    """Scale the trace to `rate`, keeping its bursts, and repeat or cut it to last `seconds`. Repeated requests get new
-    prompts. Raises DemandRefused if the rate is too far from that of the trace."""
+    """Scale the trace to `rate`, keeping its bursts, and repeat or cut it to a length of `seconds`. Repeated requests
+    get new prompts. Raises DemandRefused if the rate is too far from that of the trace."""
     own_rate = request_rate(demand)
     speed = 1.0 if rate is None else rate / own_rate
     if not 0 < speed <= _MOST_SPEED:

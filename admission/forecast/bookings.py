@@ -55,8 +55,6 @@ AdmissionDecision = Admit | Refuse
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCapacity:
-    """The fixed limits of a replica."""
-
     max_running: int
     max_waiting: int
     num_blocks: int
@@ -185,8 +183,8 @@ SharerT = TypeVar("SharerT", bound=SharesBlocks)
 
 
 def share_blocks(sharer: SharesBlocks, holder: SharesBlocks | None, most: float) -> float:
-    """Make `holder` the holder of the sharer's shared blocks, and limit the shared tokens to `most`. The sharer needs
-    slots of its own for the rest of them; return their number."""
+    """Record that the sharer shares at most `most` tokens, in blocks of `holder`. It needs slots of its own for the
+    tokens that it no longer shares; return their number."""
     num_gained = max(0, sharer.shared - most)
     sharer.holder = holder
     sharer.shared -= num_gained
@@ -195,8 +193,8 @@ def share_blocks(sharer: SharesBlocks, holder: SharesBlocks | None, most: float)
 
 
 def pass_on_blocks(leaver: SharesBlocks, heirs: Iterable[SharerT], sharers: Iterable[SharesBlocks]) -> SharerT:
-    """Transfer the blocks of `leaver` to the heir that shares most of them, and return that heir. All sharers now share
-    with the heir."""
+    """Transfer the leaver's blocks to the one of `heirs` that shares most of them, and return it. The other sharers
+    then share with this heir."""
     heir = max(heirs, key=lambda each: each.shared)
     for each in sharers:
         if each is not heir:
@@ -325,8 +323,8 @@ class BookedRequests:
         return [each for each in (*self._active.values(), *self._suspended.values()) if each.holder is holder]
 
     def _pass_on(self, leaver: BookedRequest) -> None:
-        """Make a running sharer the holder of the leaver's blocks. If no sharer runs, the sharers share with the
-        leaver's own holder. If it has none, its blocks stay cached until a sharer starts (see `_hold_cached`)."""
+        """Make a running sharer the holder of the leaver's blocks. If none runs, the sharers share with the leaver's
+        own holder. If the leaver has none, its blocks stay cached until a sharer starts (see `_hold_cached`)."""
         sharers = self._sharers(leaver)
         if running := [each for each in sharers if each.booking.key in self._running]:
             pass_on_blocks(leaver, running, sharers)

@@ -63,7 +63,7 @@ class AdmissionController:
 
     A request is admitted if it would meet its own deadline and make no booked request late. Otherwise, requests of
     lower priority may be displaced: as few as possible, and only if that is enough. A displaced request is shed, or
-    suspended if it has time to spare. It is resumed when it would no longer delay others."""
+    suspended if it has time to spare. A suspended request is resumed when it would no longer delay others."""
 
     def __init__(
         self,
@@ -203,8 +203,9 @@ class AdmissionController:
         return self._admit(request, forecast, crowded_out + shed + shadows, suspended, quiet)
 
     def _expected_arrivals(self, request: BookedRequest, forecast: Forecast) -> ExpectedArrivals:
-        """Return the arrivals to expect when the request's deadline is checked. The highest priority in demand allows
-        for all arrivals. A lower priority allows only for steady arrivals of higher ones: a burst may end soon."""
+        """Return the arrivals to expect when the request's deadline is checked. If no higher priority is in demand,
+        these are the arrivals of the request's own priority. Otherwise, they are only the steady arrivals of higher
+        priorities: a burst may end soon."""
         if not len(forecast.bookings):
             return NO_ARRIVALS
         if self.demand.is_topmost(forecast.now, request.priority):
@@ -214,7 +215,7 @@ class AdmissionController:
 
     def _is_worth_a_try(self, request: BookedRequest, forecast: Forecast) -> bool:
         """Whether to admit a request only to measure prices again: a replica that refuses all requests runs no steps.
-        This needs an idle replica, an old last measurement, and a request that is on time at the best prices."""
+        The replica must be idle, the last measurement old, and the request on time at the cheapest prices."""
         best = self.estimator.cheapest
         if len(forecast.bookings) or self._measured_at is None or best is None:
             return False
@@ -354,7 +355,8 @@ class AdmissionController:
             request.preempt()
 
     def report_ended(self, key: str, *, whole: bool, cut: bool, now: float) -> None:
-        """`whole`: the answer is complete. `cut`: the model did not end it. Both: the answer reached `max_tokens`."""
+        """Remove the request and learn from its answer. `whole` means that the answer is complete, `cut` that the model
+        did not end it. An answer that reached `max_tokens` is both."""
         request = self.bookings.remove(key)
         if request is None:
             return
@@ -385,7 +387,7 @@ class AdmissionController:
     def sweep(self, now: float) -> QueueSweep:
         """Return the changes that are due. Preempted shadows are shed. Requests that make a more important one late are
         shed or suspended; if there are none, waiting requests that cannot meet their deadlines are shed. If no deadline
-        requires a change, suspended requests are resumed. The bookings already show suspended and resumed requests."""
+        requires a change, suspended requests are resumed. The bookings already reflect suspensions and resumptions."""
         self._has_suspended = False
         unseated = tuple(each.booking.key for each in self.bookings.line if each.booking.shadow and each.was_preempted)
         forecast = self.forecast(now)

@@ -172,7 +172,7 @@ class Estimator:
     @property
     def margin(self) -> float:
         """The safety margin: by what share of its measured time a stretch of steps exceeds its forecast. It is the 90th
-        percentile of recent stretches, limited to `_MARGINS`."""
+        percentile of recent stretches, limited to the range `_MARGINS`."""
         measured = self._stretches.quantile(0.9)
         least, most = _MARGINS
         return min(max(_UNMEASURED_MARGIN if measured is None else measured, least), most)

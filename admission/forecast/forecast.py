@@ -165,8 +165,8 @@ class Forecast:
         return inf if deadline is None else deadline - self.now - at
 
     def _delayed(self, timeline: Simulation, without: Collection[str]) -> list[DelayedRequest]:
-        """Return the requests that the new one pushes past their deadlines. A request that would certainly be late
-        anyway is not counted. A request that may be late anyway, within the margin, counts if it is delayed further."""
+        """Return the requests that the new one pushes past their deadlines. A request that is certainly late anyway is
+        left out; a request that may be late anyway, within the margin, is included if it is delayed further."""
         delayed = []
         for request in [each for each in self._timed if each.booking.key not in without]:
             times = _long_times(timeline, request)
@@ -274,8 +274,8 @@ def estimate_retry_seconds(request: BookedRequest, forecast: Forecast, check: Fo
 
 
 def _seconds_until_gone(part: float, forecast: Forecast, *, in_line: bool) -> float:
-    """Seconds until this fraction of the booked requests is gone. A request that waits `in_line` is delayed by their
-    total work: take this fraction of the time until the last one ends. A running request is delayed by their number."""
+    """Seconds until the fraction `part` of the booked requests has ended. A request that waits `in_line` is delayed by
+    their total work: return `part` of the time until all have ended. A running request is delayed by their number."""
     timeline = forecast.unchanged
     ends = sorted(timeline.long_finish(request) for request in forecast.bookings.active)
     if not ends:
@@ -455,7 +455,8 @@ def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tupl
 
 
 def _requests_beside(forecast: Forecast, request: BookedRequest, lower: list[BookedRequest]) -> list[str]:
-    """Return the keys of lower requests that begin before `request` ends, then of those that begin in their place."""
+    """Return the keys of those in `lower` that begin before `request` ends, then of those that would take their
+    places."""
     keys: list[str] = []
     for _ in range(_MAX_SUCCESSIONS):
         timeline = forecast.simulate(without=frozenset(keys))

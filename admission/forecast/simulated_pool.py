@@ -10,7 +10,7 @@ _EPSILON = 1e-9
 
 class SimulatedRequest:
     """A request in the simulation, and its outcome: seconds from now until it begins, has its first token, and ends an
-    answer of expected length. `end_round` counts the rounds until that end."""
+    answer of expected length. `end_round` counts the rounds (decode steps of all adapter stacks) until that end."""
 
     begun_at = first_at = finish_at = inf
     end_round = 0.0
@@ -56,7 +56,7 @@ class SimulatedPool:
         self._beyond_full = 1 + 1 / capacity.block_size  # the most blocks that a request holds besides its full ones
 
     def has_room(self, job: SimulatedRequest, rounds: float) -> bool:
-        """Whether the job's prompt and a token fit into the free blocks besides the headroom after `rounds` rounds."""
+        """Whether the job's prompt and a token fit into the blocks free after `rounds` rounds, less the headroom."""
         slots = job.slots + 1
         if job.shared:
             slots += job.shared - self._find_holder(job)[1]
@@ -111,7 +111,7 @@ class SimulatedPool:
             self._heirs[job.request.holder] = job
 
     def _find_holder(self, sharer: SimulatedRequest) -> tuple[SimulatedRequest | None, float]:
-        """Return the running holder of the blocks that `sharer` shares, and the shared tokens; otherwise (None, 0)."""
+        """Return the running holder of the sharer's shared blocks, and the shared tokens; (None, 0) if none runs."""
         shared, holder = sharer.shared, sharer.request.holder
         while holder is not None:
             job = self._jobs.get(holder)

@@ -44,7 +44,7 @@ class AdapterCatalog(ABC):
         or if `pinned` is given and is not its digest; `name` then keeps its previous adapter."""
 
     def unload(self, name: str) -> None:
-        """Remove the name. Requests that use its weights keep them. Raises UnknownAdapter for an unknown name."""
+        """Remove the name. Requests that use the adapter keep its weights. Raises UnknownAdapter."""
         with self._lock:
             digest = self._names.pop(name, None)
             if digest is None:

@@ -90,7 +90,7 @@ CHUNK = 1 << 20
 
 
 def compute_revision(files: Mapping[str, Path], progress: Progress) -> str:
-    """Return the model's identity: sha256 over the role and content of each file, ordered by role."""
+    """Return the model's identity: sha256 over the key and the content of each file, ordered by key."""
     total = sum(path.stat().st_size for path in files.values())
     done = 0
     parts: list[bytes] = []

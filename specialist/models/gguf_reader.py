@@ -1,6 +1,6 @@
 """GGUF files: metadata, the position of every tensor, and quantised blocks converted to groups of 32.
 
-Every count, length and offset is checked. A group has an integer for each column, a scale and a minimum. Q4_0, Q4_1 and
+Every count, length and offset is checked. A group has a scale, a minimum and an integer for each column. Q4_0, Q4_1 and
 Q8_0 are converted exactly. The scales of Q4_K, each the product of a float16 and a six-bit integer, are rounded to
 float16, an error below 1 % of a quantisation step. Q6_K has a scale for every 16 columns and is requantised to 8 bits
 in groups of 32. Values that overflow become infinite or NaN; the check of the weights then refuses the model.

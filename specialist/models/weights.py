@@ -12,7 +12,7 @@ GROUP = 32  # columns that share a scale and a minimum
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Affine:
-    """weight[n, k] = scale[n, k // 32] * q[n, k] + minimum[n, k // 32]. GGUF blocks are converted to this form."""
+    """A quantised matrix: weight[n, k] = scale[n, k // 32] * q[n, k] + minimum[n, k // 32]."""
 
     bits: Literal[4, 8]
     q: Tensor  # uint8. 8 bits: [N, K]. 4 bits: [N, K / 2], the even column in the low nibble.

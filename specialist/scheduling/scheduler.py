@@ -38,8 +38,6 @@ from specialist.scheduling.step import (
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """Settings that are fixed for the lifetime of a replica."""
-
     lane: Lane  # the bare lane of the replica: specialist and model revision
     kv_dtype: str = "float32"
     max_running: int = 32
@@ -63,10 +61,11 @@ class Scheduler:
     """A deterministic state machine: `assemble_step()` plans a step and `commit()` applies its outcome.
 
     The rules for rank, victims, chunks, holding and turns are in `admission/policy.py`. This class applies them to
-    sequences and blocks. The first sequence in the queue starts when its tokens, one more and its draft window fit;
-    while others run, the watermark must stay free, too. If it does not fit, running sequences of lower priority are
-    preempted, but only if that makes enough room. At least one sequence keeps running, and none is preempted that would
-    free no block. A suspended sequence keeps its rank, but neither runs nor queues until it is resumed."""
+    sequences and blocks. The first sequence in the queue starts when its tokens, one more and its draft window fit
+    into the pool; while others run, the share `watermark` of the pool must stay free, too. If it does not fit,
+    running sequences of lower priority are preempted, but only if that makes enough room. At least one sequence
+    keeps running, and none is preempted that would free no block. A suspended sequence keeps its rank, but neither
+    runs nor queues."""
 
     def __init__(
         self,
@@ -79,7 +78,8 @@ class Scheduler:
         proposer: Proposer | None = None,
         hold: PrefillHold | None = None,
     ) -> None:
-        """`hold` delays chunks to let decoding requests meet deadlines. Without it, chunks wait only for owed steps."""
+        """`hold` delays prompt chunks so that decoding requests can meet their deadlines. Without it, a chunk waits
+        only for the decode step that every adapter stack takes after the previous chunk."""
         self.pool = pool
         self.config = config
         self.clock = clock
@@ -147,7 +147,8 @@ class Scheduler:
             self.ledger.finish(head, "error", f"{type(error).__name__}: {error}")
 
     def _next_rows(self) -> list[Row]:
-        """Return the next rows, by priority: owed decode steps, a suspect alone, a chunk unless held, decode steps."""
+        """Return the rows of the next step. In order of preference: decode rows that are due after a chunk, a suspect
+        alone, a chunk if it is not held back, other decode rows."""
         running = self.running
         self._end_chunk()
         if running.to_decode.owed:

@@ -158,7 +158,7 @@ class Snapshot(Protocol):
 
 
 class SequenceState(Protocol):
-    """A recurrent state after a certain number of tokens, its boundary. A forward pass over tokens [n, n + k) stages
+    """A recurrent state after some number of tokens, called its boundary. A forward pass over tokens [n, n + k) stages
     the state after each of them and keeps the state at n. `trim()` then selects one of these boundaries, so that a
     failed step or a rejected draft leaves no trace."""
 

@@ -108,8 +108,8 @@ class EngineThread:
             self._die()
 
     def _run_commands(self, *, wait: bool) -> bool:
-        """Run the commands in the inbox. With `wait`, first sleep until there is one, or only briefly while requests
-        are live. Return False if the thread is to stop."""
+        """Run the commands in the inbox. With `wait` and an empty inbox, first sleep: until a command arrives, or only
+        briefly while requests are live. Return False if the thread must stop."""
         with self._wake:
             if wait and not self._inbox and not self._stopping:
                 self._wake.wait(self.STUCK_SECONDS if self._served else None)

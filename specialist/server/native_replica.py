@@ -38,7 +38,7 @@ class SharedModel:
 
 
 def share_model(settings: ReplicaSettings, progress: Progress = silent) -> SharedModel:
-    """Open the model. No thread stays alive, because the process forks next. Raises as `create_native_replica` does."""
+    """Open the model, but leave no thread running: the process forks next. Raises as `create_native_replica` does."""
     path = settings.model or demo_model(cache_directory(), progress)
     native = native_settings(settings)
     threads = torch.get_num_threads()

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def replica_roles(places: Sequence[ReplicaPlacement], progress: Progress | None = None) -> Sequence[ProcessSpec]:
-    """Prepare once what replicas of a model share (download, compile, pack, time kernels, open), and return a process
-    for each replica. Raises OSError, ValueError (such as ModelRefused) or RuntimeError; each message gives advice."""
+    """Prepare each model once for all its replicas (download, choose kernels, pack weights, open). Return a process for
+    each replica. Raises OSError, ValueError (such as ModelRefused) or RuntimeError; each message gives advice."""
     models = dict(_models(places, progress or bar(sys.stderr)))
     import specialist.server.server  # noqa: F401  # before the fork: replicas share the imports
 

@@ -174,7 +174,7 @@ def _requirement(structure: Structure) -> str:
 
 
 def _lark_rules(structure: Structure, vocabulary: GrammarVocabulary, limits: GrammarLimits) -> str:
-    """Return the rules. They require an answer's first space if the vocabulary drops it; in JSON, they allow it."""
+    """Return Lark rules. If the vocabulary drops an answer's first space, they require it; for JSON, they allow it."""
     space = '" " ' if vocabulary.drops_space else ""
     if structure.kind == "regex":
         from llguidance import regex_to_lark

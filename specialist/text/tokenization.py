@@ -290,8 +290,8 @@ class _MetaspaceWriter:
 
 class StopStrings:
     """Passes on an answer's text up to the first stop string, regardless of how the text is split. The first stop
-    string is the one that begins earliest. A match is therefore held back while one that begins earlier may still be
-    completed. Linear in the length of the text."""
+    string is the one that begins earliest, so a match is held back while an earlier one may still be completed. Takes
+    time linear in the length of the text."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         """Raises ValueError for an empty stop string."""

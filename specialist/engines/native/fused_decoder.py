@@ -28,9 +28,9 @@ class _Packed(NamedTuple):
 
 
 class PackedAdapters:
-    """Packs adapters in the C++ decoder's layout and keeps the most recently used, up to `most_bytes`. Packing takes
-    longer than a step, so `most_bytes` should hold all adapters in use: an evicted one is packed again at its next use.
-    One thread calls `address`; any thread may call `drop`."""
+    """Packs adapters in the C++ decoder's layout and keeps the most recently used, up to `most_bytes`. This should be
+    enough for all adapters in use: an evicted one is packed again at its next use, which takes longer than a step. One
+    thread calls `address`; any thread may call `drop`."""
 
     def __init__(self, num_layers: int, most_bytes: int, max_rank: int) -> None:
         self._num_layers = num_layers

@@ -124,8 +124,8 @@ def lane_number(lane: Lane) -> int:
 @dataclass(frozen=True, slots=True)
 class SimModel:
     """Computes tokens by a formula. As in a real model, each token depends on all earlier ones, so that any scheduling
-    or cache error changes the output. Every position has a number, its cell. The context of a position is the sum of
-    the cells before it. A hybrid model also has a recurrent state."""
+    or cache error changes the output. Every position has a number, called its cell. The context of a position is the
+    sum of the cells before it. A hybrid model also has a recurrent state."""
 
     vocab_size: int = 97
     hybrid: bool = False

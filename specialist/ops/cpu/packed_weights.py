@@ -59,7 +59,7 @@ def _bytes(q: Bytes) -> Bytes:
 
 
 def _nibbles(q: Bytes) -> Bytes:
-    """Pack nibbles: quads 2j and 2j + 1 share the bytes of vector j."""
+    """Do the same as `_bytes`, with quad 2j in the low nibbles and quad 2j + 1 in the high nibbles."""
     tiles, _, groups, _ = q.shape
     quads = q.reshape(tiles, LANES, groups, 4, 2, 4).transpose(0, 2, 3, 4, 1, 5)
     low, high = quads[:, :, :, 0], quads[:, :, :, 1]

@@ -69,7 +69,7 @@ def add_low_rank(y: Tensor, x: Tensor, a: Tensor, b: Tensor, scale: float) -> No
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Return x / sqrt(mean(x * x) + eps) * weight over the last dimension, computed in float32, in the type of x."""
+    """Return x / sqrt(mean(x * x) + eps) * weight over the last dimension, in the type of x; computed in float32."""
     return functional.rms_norm(x.float(), weight.shape, weight.float(), eps).to(x.dtype)
 
 
