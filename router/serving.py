@@ -188,7 +188,7 @@ class RequestServer:
             raise self._with_receipt(refusal, request, keep=False) from None
 
     def _with_receipt(self, refusal: Refusal, request: Request, *, keep: bool) -> Refusal:
-        """Attach the receipt; store it if `keep`. Do not keep it before admission: another request may have the id."""
+        """Attach the receipt; store it if `keep`. Do not keep it before admission: another request may use the id."""
         request.draft.failed(refusal.error, self.clock.now())
         receipt = request.draft.to_wire()
         if keep:

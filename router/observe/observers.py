@@ -27,7 +27,7 @@ class RequestObserver:
 
 
 class RequestObservers:
-    """Passes every event to all observers. An observer that raises affects no other."""
+    """Passes every event to all observers, even if one of them raises."""
 
     def __init__(self) -> None:
         self._observers: list[RequestObserver] = []

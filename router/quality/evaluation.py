@@ -223,7 +223,7 @@ class Evaluator:
         return True
 
     async def _compare(self, task: EvaluationTask) -> None:
-        """Compare the answers. A shadow that ran away fails. If another answer is truncated, both are `skipped`."""
+        """Compare the answers. A shadow that ran away fails. With any other truncation, both outcomes are `skipped`."""
         primary, shadow, answer = task.primary, task.shadow_decoded, task.shadow_answer
         if task.shadow is None or primary is None or shadow is None or answer is None:
             return

@@ -306,7 +306,8 @@ class _Planning:
     def _between(
         self, lead: str, asked: Candidate | None, shadow: ShadowOrder | None, knobs: IntentKnobs, why: str
     ) -> wire.Between:
-        """Return the plan as the receipt records it. `lead` is the first specialist; `asked` is None for a refusal."""
+        """Return the plan as the receipt records it. `lead` is the specialist asked first; `asked` is None for a
+        refusal."""
         primary = self.primary
         other = clip_bytes(lead, _MAX_NAME) if lead != primary.name else ""
         lane, order = "", None

@@ -67,7 +67,7 @@ def _task_from_text(text: str, tasks: Sequence[TaskConfig]) -> str:
 
 
 def effective_sampling(request: Request, task: TaskConfig) -> wire.Sampling:
-    """Return the caller's sampling parameters, and the task's for those not set. A temperature of 0 counts as set."""
+    """Return the caller's sampling parameters. Those not set come from the task. A temperature of 0 counts as set."""
     sampling = wire.Sampling() if request.sampling is None else copy_message(request.sampling)
     for field in ("temperature", "top_p", "repetition_penalty"):
         if not sampling.HasField(field):

@@ -127,7 +127,7 @@ class CustomVerifier:
 
 
 def check_custom_spec(module: str, attribute: str, base: Path | None) -> None:
-    """Raises ValueError for an invalid name or a missing module. Only the child process imports the module."""
+    """Raise ValueError for an invalid name or a missing module, without importing the module."""
     for word in (*module.split("."), *attribute.split(".")):
         if not word.isidentifier():
             raise ValueError(f"{module}:{attribute} is not a valid verifier name: {word!r} is not a Python name")
