@@ -120,7 +120,7 @@ ROWS = (
     ),
     Row(
         10,
-        "requests that are bit-flipped, truncated, nested or of wrong types",
+        "requests that are bit-flipped, truncated, deeply nested or of wrong types",
         "no crash, no leak, only documented status codes",
         (f"{_HOSTILE}any_bytes_get_a_documented_status",),
     ),
