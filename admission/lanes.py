@@ -84,7 +84,7 @@ class QualityBar:
 def quality_bar(
     measure: LaneRecord | None, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None
 ) -> QualityBar | None:
-    """Return the higher of `floor` and the pass rate of lane `measure` less `rules.worse`; None if neither is known."""
+    """Return the higher of `floor` and the pass rate of `measure` minus `rules.worse`; None if neither is known."""
     bars = [] if floor is None else [QualityBar(floor, f"the floor of {floor:.1%}")]
     reference = Counts() if measure is None else counts.get(measure.number, Counts())
     if reference.rate is not None and reference.total >= rules.min_samples:

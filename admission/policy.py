@@ -110,8 +110,8 @@ class PrefillHold:
     def margin(
         self, prompt: Rank, decoding: Iterable[DecodingRequest], now: float, num_chunks: int, num_rounds: float = 0.0
     ) -> float:
-        """Return the seconds that chunks may take before a decoding request holds the prompt back; negative if one
-        already does, infinite if none can. A request that is late even without chunks holds no prompt back.
+        """Return how many seconds chunks may take until the prompt must be held back for a decoding request; negative
+        if it must be now, infinite if it never must. A request that is late even without chunks is ignored.
         `num_chunks` chunks of the prompt are left, and `num_rounds` decode steps are done."""
         chunk_seconds, round_seconds = self.chunk_seconds, self.round_seconds
         if not round_seconds:
@@ -215,8 +215,7 @@ class PrefillTurns(Generic[ItemT]):
             self._last_served[item] = self._ticks
 
     def sharing(self) -> list[ItemT]:
-        """Return the prompts that share the next chunks, by rank. If a stack's first prompt is urgent, the rest
-        wait."""
+        """The prompts that share chunks, by rank. If a stack's first prompt is urgent, its other prompts wait."""
         if len(self._stack_sizes) == 1:
             return self.by_rank[:1] if self.by_rank[0].is_urgent else self.by_rank
         heads = {item.stack: item for item in reversed(self.by_rank)}

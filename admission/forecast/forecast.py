@@ -343,8 +343,8 @@ class Displacement(NamedTuple):
         return chosen
 
     def _candidates(self, check: ForecastCheck, lower: list[BookedRequest]) -> list[BookedRequest]:
-        """Return the requests to displace next. If the only obstacle is that lower requests would be late, return
-        those; otherwise, return the ones that begin before the new request is done."""
+        """Return the requests to displace next. If the only obstacle is that some of `lower` would be late, return
+        those; otherwise, return those that begin before the new request is done."""
         late = {each.request for each in check.delayed if each.request.yields_to(self.request)}
         if check.own_late <= 0 and len(late) == len(check.delayed):
             return [each for each in lower if each in late] or lower
@@ -455,8 +455,7 @@ def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tupl
 
 
 def _requests_beside(forecast: Forecast, request: BookedRequest, lower: list[BookedRequest]) -> list[str]:
-    """Return the keys of those in `lower` that begin before `request` ends, then of those that would take their
-    places."""
+    """Return the keys of those in `lower` that begin before `request` ends, then of those that take their places."""
     keys: list[str] = []
     for _ in range(_MAX_SUCCESSIONS):
         timeline = forecast.simulate(without=frozenset(keys))

@@ -61,11 +61,11 @@ class Scheduler:
     """A deterministic state machine: `assemble_step()` plans a step and `commit()` applies its outcome.
 
     The rules for rank, victims, chunks, holding and turns are in `admission/policy.py`. This class applies them to
-    sequences and blocks. The first sequence in the queue starts when its tokens, one more and its draft window fit
-    into the pool; while others run, the share `watermark` of the pool must stay free, too. If it does not fit,
-    running sequences of lower priority are preempted, but only if that makes enough room. At least one sequence
-    keeps running, and none is preempted that would free no block. A suspended sequence keeps its rank, but neither
-    runs nor queues."""
+    sequences and blocks. The first sequence in the queue starts when its tokens, one more and its draft window fit into
+    the pool; while others run, the share `watermark` of the pool must stay free, too. If it does not fit, running
+    sequences of lower priority are preempted, but only if that makes enough room. At least one sequence keeps running,
+    and none is preempted that would free no block. A suspended sequence keeps its rank, but neither runs nor waits in
+    the queue."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class EngineCounters:
 
 
 class AdmissionCounters:
-    """Counters of admission decisions. Belongs to the event loop."""
+    """Counters of admission decisions. Used only on the event loop."""
 
     def __init__(self) -> None:
         self.decisions: Counter[str] = _zeroed(RefuseReason, "admitted")  # without shadow requests
@@ -176,7 +176,7 @@ def measure_load(scheduler: Scheduler, meter: StepMeter) -> LoadSnapshot:
 
 
 class LoadPublisher:
-    """Publishes load reports to watchers. Belongs to the event loop."""
+    """Publishes load reports to watchers. Used only on the event loop."""
 
     def __init__(self, replica: AssembledReplica, settings: ServiceSettings, controller: AdmissionController) -> None:
         self._replica = replica

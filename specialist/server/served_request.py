@@ -117,7 +117,7 @@ class AnswerText:
 
 class OutputStream:
     """Updates that wait to be sent to one caller. Adjacent chunks are merged. If the caller reads too slowly, its
-    request is cancelled, so that memory is bounded. Belongs to the event loop."""
+    request is cancelled, so that memory is bounded. Used only on the event loop."""
 
     def __init__(self, max_bytes: int, on_overflow: Callable[[], None], gap: float = 0.0) -> None:
         """`on_overflow` is called once, when more than `max_bytes` wait. Chunks are sent at least `gap` seconds apart,

@@ -38,7 +38,7 @@ _CLOSED_REFUSALS = {"warming": refusal.not_ready, "draining": refusal.draining, 
 
 
 class GenerateHandler:
-    """Handles Generate and CountTokens. Belongs to the event loop."""
+    """Handles Generate and CountTokens. Used only on the event loop."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ async def _send(context: Context, message: wire.GenerateEvent | wire.LoadReport,
 
 
 class SpecialistService:
-    """A replica's gRPC methods and the parts that they share, without a listening socket. Belongs to the event loop."""
+    """A replica's gRPC methods and the parts they share, without a listening socket. Used only on the event loop."""
 
     def __init__(
         self,

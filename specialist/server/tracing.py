@@ -49,7 +49,7 @@ class ReplicaTrace:
 
 
 class ReplicaTracing:
-    """Exports the spans of traced calls. They are built on the exporter's own thread. Belongs to the event loop."""
+    """Exports the spans of traced calls, built on the exporter's own thread. Used only on the event loop."""
 
     def __init__(
         self, exporter: SpanExporter, clock: Clock, wall_ns: Callable[[], int], draw: Callable[[int], bytes]
