@@ -193,7 +193,7 @@ class Scheduler:
             self._owe_steps()
 
     def _owe_steps(self) -> None:
-        """If prompt tokens were computed since the last call, owe every decoding sequence a step."""
+        """If prompt tokens were computed since the last call, let every decoding sequence take a step next."""
         if self._num_chunked:
             self.running.to_decode.owe_all()
             if self._computed[0]:
