@@ -54,23 +54,26 @@ def test_no_replica_is_tried_twice_and_lost_work_uses_the_retry_budget(
     dispatch = DispatchConfig(max_attempts=most, retry_burst=burst)
     lanes = [lane(clock, count, dispatch, name) for name, count in zip(("stl", "build"), counts, strict=False)]
     attempts = AttemptSequence(targets(*lanes), b"", Random(seed))
-    asked: list[tuple[str, FailureKind]] = []
-    last: AttemptFailure | None = None
+    names: list[str] = []
+    counted: list[AttemptFailure] = []  # all failures but a final one of the second choice, which is then given up
+    is_second_given_up, num_retries_paid = False, 0
     while (replica := attempts.next()) is not None:
-        last = failure(kinds[len(asked)])
-        asked.append((replica.name, last.kind))
+        assert not (is_second_given_up and replica.specialist == "build")
+        num_retries_paid += bool(counted) and counted[-1].kind in UNSAFE
+        last = failure(kinds[len(names)])
+        names.append(replica.name)
         attempts.failed(last)
-    names, ended = [name for name, _ in asked], [kind for _, kind in asked]
-    by_second = bool(asked) and asked[-1][1] == "final" and not asked[-1][0].startswith("stl")
+        if last.kind == "final" and replica.specialist == "build":
+            is_second_given_up = True
+        else:
+            counted.append(last)
+    ended = [each.kind for each in counted]
     assert len(set(names)) == len(names) <= sum(counts)
-    if not ended[:-1] or "full" not in ended[:-1]:
-        assert [name.startswith("stl") for name in names] == sorted(
-            (name.startswith("stl") for name in names), reverse=True
-        )
-    paid = [kind for kind in (ended[:-1] if by_second else ended) if kind != "free"]
+    if "full" not in kinds[: max(0, len(names) - 1)]:
+        assert names == sorted(names, key=lambda name: not name.startswith("stl"))
+    paid = [kind for kind in ended if kind != "free"]
     assert len(paid) <= most
-    spent = [kind for kind in ended[:-1] if kind in UNSAFE]
-    assert len(spent) == burst - round(lanes[0].retry_budget.tokens), (
+    assert num_retries_paid == burst - round(lanes[0].retry_budget.tokens), (
         "a request that was not admitted must cost no retry"
     )
     assert sum(kind in UNSAFE for kind in ended) <= 2
@@ -78,10 +81,11 @@ def test_no_replica_is_tried_twice_and_lost_work_uses_the_retry_budget(
     reason = attempts.refusal().error.reason
     if not paid:
         assert reason == error_pb2.ERROR_REASON_NO_REPLICA
-        assert by_second or len(names) == sum(counts), "free attempts must try every replica"
-    if last is not None and last.kind in ("lost", "dropped") and len(names) < sum(counts):
-        assert attempts.refusal() is last.refusal, "the refusal must not claim that no replica serves"
-    assert (reason == error_pb2.ERROR_REASON_INVALID_FIELD) == ("final" in ended and not by_second)
+        assert is_second_given_up or len(names) == sum(counts), "free attempts must try every replica"
+    is_held_back = is_second_given_up or len(names) < sum(counts)
+    if ended and ended[-1] in ("lost", "dropped") and is_held_back:
+        assert attempts.refusal() is counted[-1].refusal, "the refusal must not claim that no replica serves"
+    assert (reason == error_pb2.ERROR_REASON_INVALID_FIELD) == ("final" in ended)
     if ended and set(ended) == {"full"}:
         assert reason == error_pb2.ERROR_REASON_QUEUE_FULL
     assert attempts.may_wait == (not paid or set(paid) == {"dropped"})
