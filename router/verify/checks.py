@@ -181,7 +181,7 @@ def _parse_int(digits: str) -> float:
 
 def _parse_float(digits: str) -> float:
     if not isfinite(value := float(digits)):
-        raise ValueError(f"{digits[:_MOST_QUOTED]} is too large for a number")
+        raise ValueError(f"the number {digits[:_MOST_QUOTED]} is too large")
     return value
 
 

@@ -304,7 +304,7 @@ def _include_usage(body: OpenAIRequest) -> bool:
 def _message(message: OpenAIMessage, where: str) -> wire.Message:
     fields.check_supported(message, where)
     if message.name is not None and message.role != "tool":  # a tool result may repeat its tool's name
-        raise unsupported_field(f"{where}.name", "a model does not see the names of participants")
+        raise unsupported_field(f"{where}.name", "participants' names are not passed to the model")
     content = message.content
     if isinstance(content, list):
         content = "\n".join(part.text for part in content)
