@@ -271,7 +271,7 @@ class SpecialistLanes:
             raise ValueError(f"the stored lanes are incomplete: {wrong!r}") from None
         statuses = [lane.status for lane in lanes]
         if statuses.count("serving") != 1 or statuses.count("candidate") > 1 or statuses.count("previous") > 1:
-            raise ValueError(f"expected one serving lane, and at most one each of candidate and previous, got {statuses}")
+            raise ValueError(f"expected 1 serving, at most 1 candidate and at most 1 previous lane, got {statuses}")
         if [lane.number for lane in lanes] != sorted({lane.number for lane in lanes if lane.number < book.next_number}):
             raise ValueError(f"lane numbers must be in ascending order and below {book.next_number}")
         return book

@@ -260,7 +260,7 @@ class RequestPipeline:
             self.control.record_accepted(first, request.intent)
 
     async def count(self, request: Request) -> wire.CountResponse:
-        """Count the prompt tokens at the specialist that would answer now. Raises Refusal if no specialist would."""
+        """Let the specialist that would answer now count the prompt tokens. Raises Refusal if no specialist would."""
         return await self.dispatcher.count(request, await self._plan_or_refuse(request))
 
     def _tap(self, request: Request, plan: DispatchPlan, write: Write) -> AnswerTap | None:

@@ -203,9 +203,9 @@ class AdmissionController:
         return self._admit(request, forecast, crowded_out + shed + shadows, suspended, quiet)
 
     def _expected_arrivals(self, request: BookedRequest, forecast: Forecast) -> ExpectedArrivals:
-        """Return the arrivals to expect when the request's deadline is checked. If no higher priority is in demand,
-        these are the arrivals of the request's own priority. Otherwise, they are only the steady arrivals of higher
-        priorities: a burst may end soon."""
+        """Return the arrivals to expect when the request's deadline is checked: none if the replica is idle, those of
+        the request's own priority if there is no demand at a higher one. Otherwise, they are only the steady arrivals
+        of higher priorities: a burst may end soon."""
         if not len(forecast.bookings):
             return NO_ARRIVALS
         if self.demand.is_topmost(forecast.now, request.priority):

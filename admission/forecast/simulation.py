@@ -247,7 +247,7 @@ class Simulation:
         return 1 + bisect_left(range(1, ceil(count)), True, key=goes_on)
 
     def _take_chunks(self, prompts: Sequence[SimulatedRequest], margin: float) -> None:
-        """Simulate one chunk. If no prompt ends or is held back, simulate several, each followed by a round."""
+        """Simulate the next chunk or, if that is accurate, several at once, each with the decode steps after it."""
         most, decodes, holds = self._capacity.max_step_tokens, bool(self._decoding), self._hold is not None
         tokens = policy.prefill_tokens(self._chunk, int(self._num_chunked), most, decodes=decodes, holds=holds)
         first = self._prompts[0]

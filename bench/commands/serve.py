@@ -52,7 +52,7 @@ the exit code is then 1.
 
 
 def add(benches: Commands) -> None:
-    summary = "measure how many answers of an endpoint under load meet their deadlines"
+    summary = "measure how many of an endpoint's answers meet their deadlines under load"
     smaller = "shorter ones, on simulated engines by default"
     parser = add_bench(benches, "serve", ABOUT, summary, smaller, RUNS, _run_serve)
     _add_endpoints(parser)

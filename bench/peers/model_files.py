@@ -82,7 +82,7 @@ def hf_config(config: "ModelConfig") -> dict[str, Any]:
     from specialist.models.huggingface import FAMILIES
 
     if any(window is not None for window in config.windows):
-        raise ValueError("windows: a model with sliding windows cannot be written for peers")
+        raise ValueError("windows: models with sliding-window attention cannot be exported for peers")
     if config.architecture == "llama" and config.qkv_bias != config.output_bias:
         raise ValueError("qkv_bias and output_bias must be equal: transformers' Llama has both or none")
     return {

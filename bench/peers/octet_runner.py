@@ -69,7 +69,7 @@ class ScheduledEngine(SteppedEngine):
 
 
 class MixedEngine(ScheduledEngine):
-    """Counts steps, changes of adapter, and the most steps that an adapter has waited. Each step uses one adapter."""
+    """Counts steps and adapter changes, and records the longest wait of any adapter, in steps. A step has one adapter."""
 
     longest = num_turns = num_steps = 0
     _last = ""

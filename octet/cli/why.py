@@ -49,7 +49,7 @@ class Explanation:
 
 
 class TimeStage(NamedTuple):
-    """A stage of a request. Its start and end are tenths of milliseconds since the arrival."""
+    """A stage of a request. Its start and end are in tenths of a millisecond since arrival."""
 
     name: str
     start: int

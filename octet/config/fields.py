@@ -43,7 +43,7 @@ class SchemaField:
 
     @property
     def item(self) -> type | None:
-        """For a tuple of dataclasses, return the dataclass; for other fields None."""
+        """The dataclass, if the field is a tuple of dataclasses, else None."""
         kind: Any = get_args(self.kind)[0] if get_origin(self.kind) is tuple else None
         return kind if dataclasses.is_dataclass(kind) and isinstance(kind, type) else None
 

@@ -81,7 +81,7 @@ class RequestPreparer:
             raise
 
     async def count_tokens(self, served: ServedRequest) -> int:
-        """Return the number of prompt tokens, even of a prompt that is too long. Raises Refusal."""
+        """Return the number of prompt tokens, even for a prompt that is too long. Raises Refusal for other mistakes."""
         await self._tool_calling(served)
         _, release = lease_adapters(self._replica.adapters, served.adapters)
         release()

@@ -61,7 +61,7 @@ class ReplicaTracing:
         self._new_id = partial(new_span_id, draw)
 
     def record(self, trace: ReplicaTrace, end: RequestUsage | BaseException) -> None:
-        """Export the spans of a call that has ended, with an error unless it ended normally."""
+        """Export the spans of an ended call. They record an error unless it ended normally."""
         usage, error = (None, _error_type(end)) if isinstance(end, BaseException) else (end, _failure(end))
         now = self._clock.now()
         spans = _RequestSpans(trace, usage, error, now, ClockAnchor(now, self._wall_ns()), self._new_id)

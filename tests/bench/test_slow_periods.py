@@ -31,7 +31,7 @@ first_only = pytest.mark.skipif(not _may_come_first(), reason="this machine give
 
 @first_only
 def test_a_stopped_pacer_records_a_slow_period() -> None:
-    """The test stops the pacer, as the host of a virtual machine may stop one of its CPUs."""
+    """The test pauses the pacer, just as a host may pause a CPU of a virtual machine."""
     with record_slow_periods() as slow_periods:
         pid, *_ = _pacers()
         time.sleep(0.1)

@@ -85,8 +85,8 @@ class Rehearsal:
         return slo
 
     def judged(self, specialist: str) -> Callable[[], Coroutine[Any, Any, bool]]:
-        """Return a condition that is true once the breaker has enough evaluated answers of the specialist for a
-        decision."""
+        """Return a condition that is true once the breaker has enough evaluated answers from the specialist to
+        decide."""
 
         async def enough() -> bool:
             breaker = await self.breaker(specialist)

@@ -1,4 +1,4 @@
-"""Callers of the rehearsed ensemble."""
+"""Callers that send requests during an incident rehearsal."""
 
 import asyncio
 from collections import deque

@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
 
 def _known_holes(pins: dict[str, Version]) -> list[str]:
     """Return the known vulnerabilities of all pinned packages. A failed query is reported as a finding, because a
-    missing report would look like safety."""
+    missing report would look like a clean result."""
     troubles = []
     for name, version in pins.items():
         try:

@@ -417,6 +417,6 @@ def pick_replica(
 
 
 def affinity_score(session: bytes) -> Callable[[Replica | ReplicaSnapshot], bytes]:
-    """Return a function that scores replicas for a new conversation: the highest wins. Every router scores alike."""
+    """Return a function that scores replicas for a new conversation. The highest score wins; all routers agree."""
     key = blake2b(session, digest_size=32).digest()
     return lambda each: blake2b(each.name.encode(), key=key, digest_size=8).digest()

@@ -10,7 +10,7 @@ MAX_RECORDS = 1_000_000
 
 
 class InvalidRecord(ValueError):
-    """A record is invalid; the message states the file, the line and what is wrong."""
+    """The records are invalid. For a bad line, the message states the file and the line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -312,7 +312,7 @@ def is_on_cpu(tensor: Tensor) -> bool:
 
 
 def argmax_rows(logits: Tensor) -> Tensor:
-    """For each row of [rows, vocab], return the lowest id of the largest logit, or the id of a NaN if there is one."""
+    """For each row of [rows, vocab], return the id of the largest logit (of equal ones the lowest), or of a NaN."""
     if is_on_cpu(logits):
         return torch.from_numpy(logits.numpy().argmax(axis=1))
     return logits.argmax(dim=1)

@@ -9,7 +9,7 @@ _GRAIN = 1.0
 
 
 class EscalationLaws:
-    """Checks a specialist's escalation. It is called for every accepted or refused request and every control tick."""
+    """Checks a specialist's escalation on every accepted or refused request and every control tick."""
 
     def __init__(self, name: str, rules: EscalationConfig, top: int, checker: LawChecker) -> None:
         self._name = name

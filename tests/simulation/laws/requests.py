@@ -61,7 +61,7 @@ class RequestLaws:
         self._checker.see(f"ended: {reason or code.name.lower()}")
 
     def kept_promises(self, records: Sequence[CallRecord]) -> None:
-        """Check that every admitted request was in time, or was preempted by one of higher priority. Call this only for
+        """Check that every admitted request met its deadline, or was preempted by one of higher priority. Call this only for
         scripts without faults."""
         for record in records:
             name, error = record.ask.request_id, record.error
