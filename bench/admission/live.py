@@ -72,7 +72,7 @@ def _usage(event: Any) -> wire.Usage | None:
 
 
 def _text(offer: Offer) -> str:
-    """Return a prompt of the offer's length, in which each byte is a token. The offer's number at the start makes prompts differ."""
+    """Return a prompt of the offer's length, in which each byte is a token. It starts with the offer's number."""
     return f"{offer.number:08d}".ljust(offer.prompt_tokens, ".")[-offer.prompt_tokens :]
 
 

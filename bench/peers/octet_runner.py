@@ -69,7 +69,7 @@ class ScheduledEngine(SteppedEngine):
 
 
 class MixedEngine(ScheduledEngine):
-    """Counts steps and adapter changes, and records the longest wait of any adapter, in steps. A step has one adapter."""
+    """Counts steps and adapter changes, and records the longest wait in steps. A step has one adapter."""
 
     longest = num_turns = num_steps = 0
     _last = ""

@@ -130,8 +130,7 @@ def _statement(sql: str) -> bytes:
 
 
 def _parse_url(url: str) -> dict[str, str]:
-    """Return the URL's parts. Raises BadStoreUrl if it is invalid, or if part of a password might be taken for a host or
-    a port."""
+    """Return the URL's parts. Raises BadStoreUrl if it is invalid or part of a password could be a host or port."""
     authority = re.split(r"[/?]", url.split("://", 1)[1], maxsplit=1)[0]
     if authority.count("@") > 1:
         raise BadStoreUrl("store.url: an @ in a user name or password must be written as %40")

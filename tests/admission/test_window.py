@@ -1,4 +1,4 @@
-"""A window counts only the samples of recent seconds, and its memory is bounded. A counter counts no event twice and loses none."""
+"""A window of bounded memory counts only recent samples. A counter counts no event twice and loses none."""
 
 from random import Random
 

@@ -61,8 +61,8 @@ class RequestLaws:
         self._checker.see(f"ended: {reason or code.name.lower()}")
 
     def kept_promises(self, records: Sequence[CallRecord]) -> None:
-        """Check that every admitted request met its deadline, or was preempted by one of higher priority. Call this only for
-        scripts without faults."""
+        """Check that every admitted request met its deadline, or was preempted by one of higher priority. Call this
+        only for scripts without faults."""
         for record in records:
             name, error = record.ask.request_id, record.error
             reason = error_pb2.ERROR_REASON_UNSPECIFIED if error is None else error.reason
