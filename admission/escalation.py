@@ -154,8 +154,8 @@ def _moved(
 
 
 def _regrets(ladder: EscalationLadder, is_up: bool, now: float, rules: EscalationConfig) -> int:
-    """Return how many steps down to a lower level soon had to be undone. Each of them doubles the wait for the next
-    step down. Without this, a load that is too high at one level and calm at the level above would make the ladder
+    """Return how many recent steps down had to be undone soon. Each doubles the wait for the next step down, up to a
+    limit. Without this, a load that is too high at one level and calm at the level above would make the ladder
     oscillate. Two steps down in a row, or a step down that lasts, reset the count."""
     if not is_up:
         return 0 if ladder.fell else ladder.regrets

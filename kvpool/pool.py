@@ -227,7 +227,7 @@ class BlockPool:
         return any(self.blocks[block_id].ref_count == 1 for block_id in reversed(table.block_ids))
 
     def count_traffic(self, spans: Iterable[tuple[int, int]]) -> None:
-        """Count the blocks that a step reads and writes. A span is the range of positions computed in one table."""
+        """Count the blocks that a step reads and writes. A span is the range of positions it computes in a table."""
         size = self.block_size
         reads = writes = 0
         for start, stop in spans:

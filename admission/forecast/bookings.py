@@ -167,7 +167,7 @@ class BookedRequest:
         return shed_order(self.rank, is_shadow=self.booking.shadow, has_deadline=has_deadline, has_output=has_output)
 
     def yields_to(self, other: "BookedRequest") -> bool:
-        """Whether this may be shed for `other`: a shadow for a caller's request, a lower priority for a higher one."""
+        """Whether this may be shed for `other`. Shadows yield to callers' requests, lower priorities to higher ones."""
         if self.booking.shadow != other.booking.shadow:
             return self.booking.shadow
         return may_preempt(other.rank, self.rank)

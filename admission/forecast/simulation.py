@@ -40,7 +40,7 @@ _get_preemption_order = attrgetter("request.preemption_order")
 
 
 class Simulation:
-    """Simulates when each request begins, has its first token and ends."""
+    """Simulates when each request begins, gets its first token and ends."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The virtual environment of a peer, and the start of the peer."""
+"""Sets up a peer's virtual environment and starts the peer."""
 
 import fcntl
 import json

@@ -277,7 +277,7 @@ def check_single_threaded() -> None:
 
 
 def _exit_after(run: Callable[[], int]) -> NoReturn:
-    """Call `run` in a forked process and exit, even if it raises."""
+    """Call `run`, then exit this forked process, even if `run` raises."""
     code = 1
     try:
         code = run()

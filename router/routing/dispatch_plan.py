@@ -220,7 +220,8 @@ class _Planning:
         return f"it lacks the adapter {missing[0]!r}, which the caller named" if missing else ""
 
     def _second_specialist(self, first: str) -> str:
-        """Return the second choice if it serves and accepts the request's priority, else ""."""
+        """Return the second choice if it differs from `first` and the primary, serves, and accepts the request's
+        priority, else ""."""
         name = self.decision.second_choice
         if not name or name in (first, self.primary.name) or not self.status.specialists[name].serves:
             return ""

@@ -136,7 +136,7 @@ def _command_in(output: str) -> list[str]:
     for line in output.splitlines():
         if line.startswith(" ") and ("cc1plus" in line or '"-cc1"' in line):
             return shlex.split(line)
-    raise CompilerUnavailable("the program is not a C++ compiler of the GCC or Clang family")
+    raise CompilerUnavailable("the configured compiler is not a C++ compiler of the GCC or Clang family")
 
 
 def _without_pairs(words: list[str], named: tuple[str, ...]) -> list[str]:

@@ -11,7 +11,7 @@ FAILURES, COOL_DOWN, MOST = 3, 1.0, 8.0
 
 
 class Breakers(RuleBasedStateMachine):
-    """Compares a breaker with a simple model of the same events."""
+    """Compares a breaker with a simple model that sees the same events."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -141,8 +141,8 @@ def test_fewest_replicas_are_found_if_more_are_never_worse(needs: dict[str, int]
 
 @pytest.fixture(autouse=True, scope="module")
 def frozen_again() -> Iterator[None]:
-    """Exclude all objects from garbage collection again after the tests of this module, because the end of a simulated
-    site undoes the exclusion."""
+    """Exclude all objects from garbage collection again after this module's tests, because closing a simulated cluster
+    calls `gc.unfreeze()`."""
     yield
     freeze()
 

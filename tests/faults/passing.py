@@ -1,5 +1,5 @@
-"""A pytest plugin that records in the file of figures which tests passed or failed, on which machine, and when. Skipped
-tests are left out."""
+"""A pytest plugin that records which tests passed or failed, on which machine, and when. The file is the one that
+OCTET_FAULTS names. Skipped tests are left out."""
 
 import os
 from dataclasses import asdict

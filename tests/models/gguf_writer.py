@@ -113,7 +113,7 @@ def tiny_metadata(architecture: str = "llama", *, hidden: int = 64, inner: int =
 def tiny_tensors(
     kind: str, architecture: str = "llama", *, hidden: int = 64, inner: int = 96, tied: bool = True, seed: int = 0
 ) -> dict[str, Blob]:
-    """Return the tensors of two layers: every matrix stored as `kind`, norms and biases as F32."""
+    """Return the tensors of a two-layer model: every matrix stored as `kind`, norms and biases as F32."""
     rng = np.random.default_rng(seed)
     kv = hidden // 2
     matrices = {

@@ -1,4 +1,4 @@
-"""A small tokenizer of every supported kind, as a model's files define it and as a Vocabulary."""
+"""A small tokenizer of each supported kind in two forms: as a model's files define it, and as a Vocabulary."""
 
 import json
 from functools import cache

@@ -74,7 +74,7 @@ class ShadowAgreement:
         self._rows = None
 
     async def read(self, receipts: ReceiptLog) -> None:
-        """Read the comparisons from before the start of this router. An unavailable store is not an error."""
+        """Read the comparisons made before this router started. An unavailable store is not an error."""
         number = 0
         try:
             async with aclosing(receipts.comparisons(self._began - WINDOW_MS)) as rows:

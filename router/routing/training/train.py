@@ -96,7 +96,7 @@ def make_folds(records: Sequence[LabelledPrompt], most: int = NUM_FOLDS) -> list
     """Return at most `most` groups of sources with similar numbers of records. Deterministic."""
     sizes = Counter(record.source for record in records)
     if len(sizes) < 2:
-        raise TooFewSources(f"training needs at least 2 sources to leave one out, got {sorted(sizes)}")
+        raise TooFewSources(f"training needs at least 2 sources, because one is held out; got {sorted(sizes)}")
     groups: list[list[str]] = [[] for _ in range(min(most, len(sizes)))]
     for source in sorted(sizes, key=lambda name: (-sizes[name], name)):
         min(groups, key=lambda group: sum(sizes[name] for name in group)).append(source)

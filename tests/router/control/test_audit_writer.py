@@ -1,4 +1,4 @@
-"""Changes that could not be stored are stored before later changes."""
+"""Changes that could not be stored at first are retried, and stored before later changes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
