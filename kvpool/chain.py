@@ -69,7 +69,7 @@ class TokenChain:
         return tuple(self._tokens[start:stop])
 
     def view(self) -> Sequence[int]:
-        """Return all tokens without a copy. Do not change the result, or keep it past the next `extend`."""
+        """Return all tokens without copying them. Do not change the result, or keep it past the next `extend`."""
         return self._tokens
 
     def keys(self, num_blocks: int) -> list[BlockKey]:

@@ -355,8 +355,8 @@ class AdmissionController:
             request.preempt()
 
     def report_ended(self, key: str, *, whole: bool, cut: bool, now: float) -> None:
-        """Remove the request and learn from its answer. `whole` means that the answer is complete, `cut` that the model
-        did not end it. An answer that reached `max_tokens` is both."""
+        """Remove the request and learn from its answer. `whole`: generation ran to its end, by a stop or at
+        `max_tokens`. `cut`: the model did not stop by itself, so the answer could have been longer."""
         request = self.bookings.remove(key)
         if request is None:
             return

@@ -182,7 +182,7 @@ def add_receipts(benches: Commands) -> None:
         number = arguments.receipts or (_QUICK_RECEIPTS if arguments.quick else _RECEIPTS)
         return publish(arguments, measure_receipts(arguments.store, number, runs_of(arguments)))
 
-    summary = "measure the listing of receipts"
+    summary = "measure how long listing receipts takes"
     parser = add_bench(benches, "receipts", RECEIPTS, summary, f"{_QUICK_RECEIPTS:,} receipts", 15, run)
     parser.add_argument("--store", default="", metavar="URL", help="an empty database (default: a new SQLite file)")
     receipts = f"number of receipts (default: {_RECEIPTS:,})"

@@ -158,7 +158,7 @@ class ValueReader:
         try:
             return str(self._folder / Path(text).expanduser())
         except RuntimeError:
-            raise InvalidConfigValue("a path whose home folder is known", node) from None
+            raise InvalidConfigValue("a path whose ~ is a known home folder", node) from None
 
     def _list(self, field: SchemaField, node: YamlNode, place: KeyPath) -> tuple[str, ...]:
         if not isinstance(node, YamlList):

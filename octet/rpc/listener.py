@@ -99,7 +99,7 @@ def address_taken(endpoint: Endpoint, error: Exception, option: str = "--port") 
 
 
 def check_socket_free(path: Path) -> None:
-    """Check that no process uses the socket, because gRPC would take the socket over. Raises BindRefused."""
+    """Check that gRPC can create the socket and that no process uses it, or gRPC would take it. Raises BindRefused."""
     if len(str(path).encode()) > MAX_SOCKET_PATH_BYTES:
         raise BindRefused(f"a Unix socket path must have at most {MAX_SOCKET_PATH_BYTES} bytes: {path} is longer")
     if not path.parent.is_dir():

@@ -166,7 +166,7 @@ class EvaluationQueue:
             return False
 
     def _done(self, line: LineKey, task: EvaluationTask, began: float, running: "asyncio.Task[bool]") -> None:
-        """Called when a turn has ended or was cancelled. Queue the task for its second turn, or drop it."""
+        """Called when a turn has ended or was cancelled. Queue the task if it needs a second turn, else drop it."""
         self._running.discard(running)
         seconds = self._clock() - began
         self._lines.done(line, seconds)

@@ -102,7 +102,7 @@ def probe_compiler(driver: str) -> CppCompiler:
     listed = after.partition("End of search list.")[0].splitlines()
     headers = [os.path.realpath(line.strip()) for line in listed]
     if not headers:
-        raise CompilerUnavailable(f"{driver} does not list its header folders")
+        raise CompilerUnavailable(f"{driver} -v lists no include directories")
     is_clang = "-cc1" in words
     if is_clang:
         kept = [word for word in words[1:-1] if word != "-fsyntax-only" and "compilation-dir" not in word]

@@ -1,8 +1,8 @@
 """The sandbox's child process. It confines a program with namespaces or Landlock, and with seccomp.
 
 Runs as `python -I -S -c` and imports only the standard library. The first argument states, as JSON, what to run and
-with which limits. The program inherits this process's standard input and writes to standard error. One line of JSON on
-standard output reports how the program ended.
+with which limits. The program inherits this process's standard input and standard error; its standard output is
+discarded. One line of JSON on this process's standard output reports how the program ended.
 """
 
 import contextlib

@@ -54,7 +54,7 @@ class PureAttention:
         return num_tokens
 
     def settle(self, seq: Sequence) -> None:
-        """Adjust the state after a commit: to a new `num_computed`, or back to the old one after a failed step."""
+        """Make the state match `seq.num_computed`. A successful step has advanced it, a failed step has not."""
 
     def save(self, seq: Sequence) -> None:
         """Save what the sequence needs to resume after a preemption."""

@@ -49,7 +49,7 @@ class ReplicaTrace:
 
 
 class ReplicaTracing:
-    """Exports the spans of traced calls, built on the exporter's own thread. Used only on the event loop."""
+    """Exports the spans of traced calls. Used only on the event loop; the exporter's thread builds the spans."""
 
     def __init__(
         self, exporter: SpanExporter, clock: Clock, wall_ns: Callable[[], int], draw: Callable[[int], bytes]

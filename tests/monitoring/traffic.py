@@ -43,7 +43,7 @@ class UnsureClassifier:
 
 
 def ensemble() -> Ensemble:
-    """Return a configuration that evaluates every answer, so that little traffic produces every metric."""
+    """Return a configuration that evaluates every answer, so that a little traffic is enough for every metric."""
     names = ("writer", "coder", "helper")
     return Ensemble(
         specialists=tuple(SpecialistConfig(name, floor=0.1, max_running=2, slo=TARGETS) for name in names),

@@ -1,4 +1,4 @@
-"""Adapters that are used in turn are packed once each, and packed adapters stay within the limit on memory."""
+"""Adapters that take turns are each packed only once, and packed adapters stay within the limit on memory."""
 
 from pathlib import Path
 

@@ -23,7 +23,7 @@ class Distribution:
     def __post_init__(self) -> None:
         probabilities = [probability for _, probability in self.scores]
         if not probabilities or not all(isfinite(p) and p >= 0 for p in probabilities):
-            raise ValueError(f"probabilities must be finite and at least 0, got {probabilities}")
+            raise ValueError(f"probabilities must be given, finite and at least 0, got {probabilities}")
         if abs(fsum(probabilities) - 1) > SUM_TOLERANCE:
             raise ValueError(f"probabilities must sum to 1, got {fsum(probabilities)}")
         if any(a < b for a, b in pairwise(probabilities)):

@@ -49,7 +49,7 @@ def share_interval(hits: int, total: int) -> tuple[float, float]:
 
 
 def min_cases(share: float) -> int:
-    """Return the fewest cases for which the interval of the quantile `share` is bounded on both sides."""
+    """Return the fewest cases for which the confidence interval of the quantile `share` is bounded on both sides."""
     return ceil(log(_TAIL) / log(max(share, 1 - share)))
 
 

@@ -1,4 +1,4 @@
-"""Headers are decoded in every encoding. A header block that cannot be decoded ends the connection."""
+"""Headers in every HPACK encoding are decoded. A header block that cannot be decoded ends the connection."""
 
 from contextlib import suppress
 

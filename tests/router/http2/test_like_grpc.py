@@ -58,8 +58,7 @@ def test_stream_ends_like_a_grpc_stream(name: str) -> None:
 
 
 def _known(outcome_of: Any) -> Any:
-    """Return the outcome, without details that come from the client and not from the server. The two clients may word
-    such details differently."""
+    """Return the outcome, without details that the client adds. The two clients may word such details differently."""
     if len(outcome_of) > 2 and outcome_of[1] is grpc.StatusCode.RESOURCE_EXHAUSTED and not outcome_of[3]:
         return outcome_of[:2]
     return outcome_of

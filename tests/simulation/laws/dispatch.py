@@ -35,8 +35,8 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class KnobLevels:
-    """The confidence threshold and the priority floor at each escalation level, computed independently of the
-    product."""
+    """The confidence threshold and the priority floor at each escalation level, computed without the
+    router's code."""
 
     rules: EscalationConfig
     threshold: float
