@@ -346,17 +346,20 @@ def test_an_open_breaker_starts_no_thread() -> None:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-async def test_a_late_event_loop_does_not_blame_the_classifier(run: Callable[..., None]) -> None:
-    num_deliveries = counted_deliveries()
-    queue = ClassifierQueue(Recorder(), SystemClock(), timeout=SHORT)
-    asking = asyncio.create_task(queue.classify("text"))
-    await asyncio.sleep(0)
-    time.sleep(3 * SHORT)
-    end = time.monotonic() + PATIENT
-    while not num_deliveries() and time.monotonic() < end:
-        time.sleep(SHORT)
-    assert await asking == expected_distribution("text")
-    queue.close()
+def test_a_late_event_loop_does_not_blame_the_classifier(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    async def scenario() -> None:
+        num_deliveries = counted_deliveries()
+        queue = ClassifierQueue(Recorder(), SystemClock(), timeout=SHORT)
+        asking = asyncio.create_task(queue.classify("text"))
+        await asyncio.sleep(0)
+        time.sleep(3 * SHORT)
+        end = time.monotonic() + PATIENT
+        while not num_deliveries() and time.monotonic() < end:
+            time.sleep(SHORT)
+        assert await asking == expected_distribution("text")
+        queue.close()
+
+    run(scenario())
 
 
 def test_only_one_probe_at_a_time_and_hits_need_none() -> None:
