@@ -36,7 +36,7 @@ from octet.telemetry.trace_export import add_trace_option, resolve_otlp_endpoint
 PrepareReplicas = Callable[[Sequence[ReplicaPlacement]], Sequence[ProcessSpec]]
 """Loads what replicas share and returns their processes. Raises OSError, ValueError, RuntimeError or MemoryError."""
 
-_FREE_PORTS = range(15_000, 30_000)  # below Linux's ephemeral ports
+_EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _MAX_PORT_TRIES = 100
 _DESCRIPTION = """\
 Serve an ensemble: one router and its specialists, each in its own process, which
@@ -106,29 +106,34 @@ def _run(arguments: argparse.Namespace, prepare_replicas: PrepareReplicas) -> in
 def _with_ports(ensemble: Ensemble, port: int | None, http_port: int | None) -> Ensemble:
     """Apply the port options. Replace port 0 with a free port, so that a restarted router listens on the same port."""
     router = ensemble.router if port is None else replace(ensemble.router, port=port)
-    if router.port == 0:
-        router = replace(router, port=_free_port(router.host, "--port"))
     http = router.http if http_port is None else replace(router.http or HttpConfig(), port=http_port)
+    if router.port == 0:
+        router = replace(router, port=_free_port(router.host, "--port", http.port if http else 0))
     if http is not None and http.port == 0:
-        http = replace(http, port=_free_port(http.host, "--http-port"))
+        http = replace(http, port=_free_port(http.host, "--http-port", router.port))
     return replace(ensemble, router=replace(router, http=http))
 
 
-def _free_port(host: str, option: str) -> int:
-    """Return a free port, if possible outside the range from which the kernel assigns ports to connections. Such a port
-    stays free until the router listens, and while it restarts."""
-    for _ in range(_MAX_PORT_TRIES):
-        port = _FREE_PORTS[secrets.randbelow(len(_FREE_PORTS))]
+def _free_port(host: str, option: str, taken: int) -> int:
+    """Return a free port other than `taken`, if possible one that stays free while the router restarts."""
+    ports = [port for port in lasting_ports() if port != taken]
+    for port in secrets.SystemRandom().sample(ports, min(len(ports), _MAX_PORT_TRIES)):
         with suppress(BindRefused), listeners.bind_socket(Endpoint(host, port), option):
             return port
     with listeners.bind_socket(Endpoint(host), option) as probe:
-        return int(probe.getsockname()[1])
+        port = int(probe.getsockname()[1])
+        return port if port != taken else _free_port(host, option, taken)
+
+
+def lasting_ports() -> range:
+    """Return ports that the kernel assigns to no connection: those below or above its ephemeral ports."""
+    low, high = map(int, _EPHEMERAL_PORTS.read_text().split()) if _EPHEMERAL_PORTS.exists() else (30_000, 65_535)
+    return max(range(15_000, low), range(high + 1, 65_536), key=len)
 
 
 def _check_listeners(ensemble: Ensemble, keys: Path | None, *, insecure: bool) -> None:
     """Check the router's addresses, TLS and API keys here, before models are loaded. Raises BindRefused."""
-    router = ensemble.router
-    tls = Tls.from_config(router.tls)
+    router, tls = ensemble.router, Tls.from_config(ensemble.router.tls)
     given = [("router.host", "--port", Endpoint(router.host, router.port, tls=tls, insecure=insecure))]
     if router.http is not None:
         http = Endpoint(router.http.host, router.http.port, tls=tls, insecure=insecure)
@@ -171,8 +176,7 @@ def _supervise(
         lines = [json.dumps(ready)] if arguments.json else [*_process_table(ensemble, supervisor), _ready_line(ready)]
         out.write("".join(f"{line}\n" for line in lines))
 
-    names = [spec.name for spec in specs]
-    console = JsonConsole(log, time.time) if logs.format == "json" else open_console(log, names)
+    console = JsonConsole(log, time.time) if logs.format == "json" else open_console(log, [spec.name for spec in specs])
     return Supervisor(specs, console, [out, log], timeouts).run(print_ready)
 
 
@@ -180,16 +184,14 @@ def _process_table(ensemble: Ensemble, supervisor: Supervisor) -> Iterator[str]:
     """Yield a row for each replica on this machine, and one for each specialist on other machines."""
     rows = [[each.name, *each.ready_text.split("\t")] for each in supervisor.processes if each.name != _ROUTER]
     rows += [[each.name, "remote", ", ".join(each.addresses)] for each in ensemble.specialists if each.addresses]
-    columns = itertools.zip_longest(*rows, fillvalue="")
-    widths = [max(map(len, column)) for column in columns]
+    widths = [max(map(len, column)) for column in itertools.zip_longest(*rows, fillvalue="")]
     for row in rows:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)).rstrip()
 
 
 def _ready_summary(ensemble: Ensemble, supervisor: Supervisor, seconds: float) -> dict[str, Any]:
     router, http = ensemble.router, ensemble.router.http
-    ready_text = next((each.ready_text for each in supervisor.processes if each.name == _ROUTER), "")
-    found = _READY_ON.search(ready_text)
+    found = _READY_ON.search(next((each.ready_text for each in supervisor.processes if each.name == _ROUTER), ""))
     scheme = "http" if router.tls is None else "https"
     return {
         "address": found[1] if found else format_address(Endpoint(router.host, router.port)),

@@ -12,7 +12,10 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from octet.cli import serve
+from octet.config.loader import parse_ensemble
 from tests.octet.supervisor.test_supervisor import is_alive
+from tests.ports import free_port
 from tests.serve.ensemble import TWO, ServeProcess, serving
 from tests.serve.test_serve import octet_serve
 
@@ -32,13 +35,42 @@ def chat(url: str) -> Any:
 def test_ready_line_names_http_and_a_restarted_router_keeps_its_port(tmp_path: Path) -> None:
     with serving(tmp_path, f"{TWO}router: {{http: {{port: 0}}}}\n") as served:
         url = url_of(served)
-        assert urlsplit(url).port in range(15_000, 30_000), "no connection takes such a port while the router restarts"
+        assert urlsplit(url).port in serve.lasting_ports(), "no connection takes such a port while the router restarts"
         assert chat(url)["model"] == "octet/shell"
         victim = served.router
         os.kill(victim, signal.SIGKILL)
         served.until(lambda: not is_alive(victim))
         served.until(lambda: served.err.count(f" and {url} (") == 2)
         assert chat(url)["model"] == "octet/shell"
+
+
+@pytest.mark.parametrize(
+    ("ephemeral", "lasting"),
+    [
+        ("32768\t60999\n", range(15_000, 32_768)),
+        ("16384\t49151\n", range(49_152, 65_536)),
+        ("1024\t65535\n", range(0)),
+        (None, range(15_000, 30_000)),
+    ],
+)
+def test_drawn_ports_are_not_ephemeral(
+    ephemeral: str | None, lasting: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "ip_local_port_range"
+    if ephemeral is not None:
+        file.write_text(ephemeral)
+    monkeypatch.setattr(serve, "_EPHEMERAL_PORTS", file)
+    assert list(serve.lasting_ports()) == list(lasting)
+    assert serve._free_port("127.0.0.1", "--port", 0) in (lasting or range(1, 65_536))
+
+
+def test_drawn_ports_of_both_listeners_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    two, only = parse_ensemble(TWO, None), free_port()
+    monkeypatch.setattr(serve, "lasting_ports", lambda: range(only, only + 1))
+    drawn = serve._with_ports(two, 0, 0).router
+    assert drawn.http is not None and {drawn.port, drawn.http.port} > {only}
+    drawn = serve._with_ports(two, 0, only).router
+    assert drawn.http is not None and drawn.port != drawn.http.port == only
 
 
 @pytest.mark.parametrize("configured", [False, True])
