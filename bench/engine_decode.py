@@ -131,7 +131,7 @@ def prefill_job(workload: Workload) -> DecodeJob:
     return DecodeJob(prefill_case(workload), 1, workload.prefill_prompt, new_tokens=1)
 
 
-def figures_of(job: DecodeJob, times: Sequence[Sequence[float]]) -> Iterator[Figure]:
+def compute_figures(job: DecodeJob, times: Sequence[Sequence[float]]) -> Iterator[Figure]:
     firsts = [mine[0] for mine in times]
     if job.new_tokens == 1:
         yield Figure(PREFILL, "tok/s", job.concurrency * job.prompt_tokens / max(firsts))
@@ -212,7 +212,7 @@ class DecodeRounds:
         generated = peer.call("generate", prompts=prompts, new_tokens=job.new_tokens)
         times = job.checked_times(generated)
         self._firsts[peer.name].extend(mine[0] for mine in generated["tokens"])
-        self._add(number, job.case, peer.name, figures_of(job, times))
+        self._add(number, job.case, peer.name, compute_figures(job, times))
 
     def _prefix(self, peer: Peer, number: int) -> None:
         prompts = prefix_prompts(self.workload, str(number), self.vocab_size)

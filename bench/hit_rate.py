@@ -88,13 +88,13 @@ def replay_infinite(requests: Sequence[MooncakeRequest]) -> InfiniteCache:
 def replay_pools(requests: Sequence[MooncakeRequest], pool_sizes: Sequence[int]) -> list[PoolReplay]:
     replayers = [PoolReplayer(size) for size in pool_sizes]
     for request in requests:
-        prompt = prompt_of(request)
+        prompt = build_prompt(request)
         for replayer in replayers:
             replayer.serve(prompt)
     return [replayer.result() for replayer in replayers]
 
 
-def prompt_of(request: MooncakeRequest) -> TokenChain:
+def build_prompt(request: MooncakeRequest) -> TokenChain:
     """Return a prompt in which each token is the id of its block, so that blocks are equal exactly if their ids are."""
     tokens = array("I")
     for hash_id in request.hash_ids:
@@ -115,14 +115,14 @@ def hit_rate_records(infinite: InfiniteCache, replays: Sequence[PoolReplay]) -> 
 def _replay_records(replay: PoolReplay, infinite: InfiniteCache) -> Iterator[BenchRecord]:
     case = f"pool of {replay.pool_size:,} blocks"
     yield summary([100 * replay.hit_rate], BENCH, case, "hit rate", "%", "octet")
-    yield summary([100 * share_of(replay, infinite)], BENCH, case, "of infinite", "%", "octet")
+    yield summary([100 * compute_share(replay, infinite)], BENCH, case, "of infinite", "%", "octet")
     yield summary([replay.num_evictions], BENCH, case, "evictions", "blocks", "octet")
     for reason, num_blocks in replay.misses.items():
         yield summary([num_blocks], BENCH, case, f"miss: {reason}", "blocks", "octet")
     yield summary([replay.num_refused], BENCH, case, "refused", "requests", "octet")
 
 
-def share_of(replay: PoolReplay, infinite: InfiniteCache) -> float:
+def compute_share(replay: PoolReplay, infinite: InfiniteCache) -> float:
     return replay.hit_rate / infinite.hit_rate if infinite.num_hits else 1.0
 
 
@@ -152,9 +152,9 @@ def _draw(axes: Any, infinite: InfiniteCache, replays: Sequence[PoolReplay]) -> 
 
 
 def _conclusion(infinite: InfiniteCache, replays: Sequence[PoolReplay]) -> str:
-    enough = [replay for replay in replays if share_of(replay, infinite) >= NEARLY_ALL]
+    enough = [replay for replay in replays if compute_share(replay, infinite) >= NEARLY_ALL]
     pool = enough[0] if enough else replays[-1]
-    found = 100 * share_of(pool, infinite)
+    found = 100 * compute_share(pool, infinite)
     return f"{pool.pool_size:,} blocks find {found:.0f} % of what an infinite cache would"
 
 

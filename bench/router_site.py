@@ -160,7 +160,7 @@ def site() -> Iterator[RouterSite]:
         stack.enter_context(started("bench.router_site", arguments, folder / "replicas.log", ready="ready"))
         numbers = {**dict.fromkeys(SPECIALISTS, REPLICAS), FASTEST: 1}
         replicas = {
-            name: [f"unix:{socket_of(folder, name, index)}" for index in range(number)]
+            name: [f"unix:{get_socket_path(folder, name, index)}" for index in range(number)]
             for name, number in numbers.items()
         }
         with pinned({core}):
@@ -180,7 +180,7 @@ def router_arguments(folder: Path, replicas: Mapping[str, Sequence[str]], settin
     return arguments
 
 
-def socket_of(directory: Path, specialist: str, index: int) -> Path:
+def get_socket_path(directory: Path, specialist: str, index: int) -> Path:
     return directory / f"{specialist}-{index}.sock"
 
 
@@ -190,8 +190,8 @@ async def _serve(directory: Path, specialists: list[str]) -> None:
         for index in range(REPLICAS):
             settings = ReplicaSettings(name=name, engine="sim", num_blocks=4096, max_running=64)
             replica = create_sim_replica(settings, SystemClock(), STEP)
-            servers.append(ReplicaServer(replica, ServiceSettings(socket=socket_of(directory, name, index))))
-    fastest, _ = await start_backend(f"unix:{socket_of(directory, FASTEST, 0)}")
+            servers.append(ReplicaServer(replica, ServiceSettings(socket=get_socket_path(directory, name, index))))
+    fastest, _ = await start_backend(f"unix:{get_socket_path(directory, FASTEST, 0)}")
     await asyncio.gather(*(server.start() for server in servers))
     print(f"{len(servers)} replicas ready", flush=True)
     await wait_for_sigterm()

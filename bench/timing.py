@@ -21,13 +21,13 @@ Targets = Mapping[tuple[str, str], str]  # the bound of a figure, by case and me
 Say = Callable[[str], None]  # prints a line
 
 
-def lines_of(records: Iterable[BenchRecord]) -> str:
+def format_json_lines(records: Iterable[BenchRecord]) -> str:
     """Return one JSON object per line."""
     return "".join(json.dumps(asdict(record), ensure_ascii=False, allow_nan=False) + "\n" for record in records)
 
 
 def write_records(path: Path, records: Iterable[BenchRecord]) -> None:
-    write_atomically(path, lines_of(records).encode())
+    write_atomically(path, format_json_lines(records).encode())
 
 
 @dataclass(frozen=True, slots=True)

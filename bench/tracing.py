@@ -137,7 +137,7 @@ def measure(load: TracedLoad, engine: Sequence[str], runs: int, beside: Path | N
             order = Random(number).sample(list(sites), len(sites))
             found = {way: uvloop.run(_round(*sites[way], load, number)) for way in order}
             if number:
-                board.add(number, load.case, "octet", figures_of(found))
+                board.add(number, load.case, "octet", compute_figures(found))
         if not received:
             raise SiteFailed("no trace arrived at the collector")
     return board.records()
@@ -157,7 +157,7 @@ def _ask(channel: Any, load: TracedLoad, prompt: str) -> Ask:
     return partial(channel.unary_stream(ROUTER), infer_request(prompt, load.tokens, NAME))
 
 
-def figures_of(found: Mapping[str, TracedRound]) -> Iterator[Figure]:
+def compute_figures(found: Mapping[str, TracedRound]) -> Iterator[Figure]:
     """Yield the figures of one round, and the ratios between sites. `found` has the measured values by site."""
     for index, metric, unit in ((0, _THROUGHPUT, "tok/s"), (1, _CPU, "s")):
         for way in (OFF, ON, BESIDE):

@@ -126,9 +126,9 @@ class ReceiptLog:
         subjects = audit_subjects(receipt, fallback)
         with _store_refusals():
             comparisons, row, changes = await asyncio.gather(
-                self._store.comparisons_of(key),
+                self._store.find_comparisons(key),
                 self._store.receipt(key),
-                self._store.audit_of(subjects, began - _AUDIT_MS_BEFORE, until, _MAX_AUDIT_LINES),
+                self._store.find_audit(subjects, began - _AUDIT_MS_BEFORE, until, _MAX_AUDIT_LINES),
             )
         found = (operator_pb2.Comparison.FromString(each.raw) for each in comparisons if each.at_ms >= began)
         comparison = next((each for each in found if each.request_id == receipt.request_id), None)

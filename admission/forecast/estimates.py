@@ -428,7 +428,7 @@ class LoadCorrection:
     def share(self, load: float, horizon: float) -> float:
         """Return the expected position between the bounds: the median of similar answers or, if there are too few, a
         guess from the load and the expected duration (`horizon`)."""
-        seen = self._of(load, horizon)
+        seen = self._find_values(load, horizon)
         median = seen.quantile(0.5) if len(seen) >= _ENOUGH_SAMPLES else None
         if median is not None:
             return median
@@ -438,9 +438,9 @@ class LoadCorrection:
         quiet, busy = estimate.quiet.total(num_tokens), estimate.busy.total(num_tokens)
         if busy - quiet > _MIN_SPREAD * quiet:
             share = (took - quiet) / (busy - quiet)
-            self._of(estimate.load, quiet).add(min(_MAX_SHARE, max(0.0, share)))
+            self._find_values(estimate.load, quiet).add(min(_MAX_SHARE, max(0.0, share)))
 
-    def _of(self, load: float, horizon: float) -> RecentValues:
+    def _find_values(self, load: float, horizon: float) -> RecentValues:
         level = sum(load >= each for each in _LOADS)
         return self._seen[level][sum(horizon >= each for each in _HORIZONS)]
 

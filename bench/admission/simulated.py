@@ -250,12 +250,12 @@ class LoadSimulation:
             if self._emitted[name] >= self._inside[name].answer_tokens:
                 self.door.stop(name)
         elif isinstance(event, Finished):
-            end = self._end_of(event)
+            end = self._classify_end(event)
             offer = self._inside.pop(name)
             beside_lower = self.door.serves_below(offer.priority)
             self.outcomes.append(OfferOutcome(offer, end, self.clock.now(), beside_lower=beside_lower))
 
-    def _end_of(self, event: Finished) -> End:
+    def _classify_end(self, event: Finished) -> End:
         if event.reason == "shed":
             return "shed" if self.door.displaced(event.request_id) else "given up"
         in_time = self.clock.now() <= self._inside[event.request_id].deadline

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.plots import View, plot_views
 from bench.processes import SiteFailed
-from bench.timing import Findings, Targets, lines_of, table_of_spreads, write_records
+from bench.timing import Findings, Targets, format_json_lines, table_of_spreads, write_records
 from octet.cli.arguments import Commands, add_parser, parse_float
 from octet.terminal import format_error
 from simulation.plots import PlotUnavailable
@@ -56,7 +56,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, metavar="PATH", help=about)
 
 
-def runs_of(arguments: argparse.Namespace) -> int:
+def get_runs(arguments: argparse.Namespace) -> int:
     return QUICK_RUNS if arguments.quick else int(arguments.usual_runs)
 
 
@@ -104,7 +104,7 @@ def publish(
     the exit code 0."""
     table = table or table_of_spreads(records, targets or {})
     if arguments.json == _STANDARD_OUTPUT:
-        print(lines_of(records), end="")
+        print(format_json_lines(records), end="")
     else:
         print(table)
         if arguments.json is not None:

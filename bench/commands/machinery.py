@@ -5,7 +5,7 @@ from math import inf
 from pathlib import Path
 
 from bench import hit_rate, kv, scheduler
-from bench.commands.common import add_bench, add_model, names, publish, publish_findings, runs_of, say
+from bench.commands.common import add_bench, add_model, get_runs, names, publish, publish_findings, say
 from bench.timing import table_by_metric
 from octet.cli.arguments import Commands, integer_type, parse_positive
 from simulation.traces import read_trace
@@ -80,7 +80,7 @@ def add_kv(benches: Commands) -> None:
         if arguments.plot is not None or arguments.pool_sizes is not None:
             parser.error("--plot and --pool-sizes require --trace")
         sizes = kv.POOL_SIZES[:2] if arguments.quick else kv.POOL_SIZES
-        return publish(arguments, kv.measure_kv(runs_of(arguments), sizes), kv.TARGETS)
+        return publish(arguments, kv.measure_kv(get_runs(arguments), sizes), kv.TARGETS)
 
     smaller = "no pool above 10,000 blocks (with --trace, only the largest pool)"
     summary = "measure the block pool's operations and its hit rates on a trace"
@@ -108,7 +108,7 @@ def _replay_trace(arguments: argparse.Namespace) -> int:
 def add_scheduler(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         sizes = scheduler.NUMS_WAITING[:2] if arguments.quick else scheduler.NUMS_WAITING
-        records = scheduler.measure_scheduler(runs_of(arguments), sizes)
+        records = scheduler.measure_scheduler(get_runs(arguments), sizes)
         return publish(arguments, records, scheduler.TARGETS)
 
     summary = "measure the scheduler's steps and queue"
@@ -124,7 +124,7 @@ def add_router(benches: Commands) -> None:
             return 2
         from bench.router import TARGETS, measure
 
-        return publish(arguments, measure(runs_of(arguments), quick=arguments.quick), TARGETS)
+        return publish(arguments, measure(get_runs(arguments), quick=arguments.quick), TARGETS)
 
     summary = "measure the router with simulated replicas, optionally against other routers"
     parser = add_bench(benches, "router", ROUTER, summary, "shorter ones", 5, run)
@@ -147,7 +147,7 @@ def add_doors(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench.endpoints import TARGETS, measure_endpoints
 
-        return publish(arguments, measure_endpoints(runs_of(arguments), 1.0 if arguments.quick else 10.0), TARGETS)
+        return publish(arguments, measure_endpoints(get_runs(arguments), 1.0 if arguments.quick else 10.0), TARGETS)
 
     add_bench(benches, "doors", DOORS, "measure TTFT over gRPC and HTTP", "shorter ones", 5, run)
 
@@ -156,7 +156,7 @@ def add_overview(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench.overview import TARGETS, measure_overview
 
-        return publish(arguments, measure_overview(runs_of(arguments), 2.0 if arguments.quick else 20.0), TARGETS)
+        return publish(arguments, measure_overview(get_runs(arguments), 2.0 if arguments.quick else 20.0), TARGETS)
 
     add_bench(benches, "overview", OVERVIEW, "measure what an open dashboard costs the router", "shorter ones", 5, run)
 
@@ -166,7 +166,7 @@ def add_sessions(benches: Commands) -> None:
         from bench.sessions import ANSWER, QUICK_ANSWER, SESSION_TARGETS, measure_sessions
 
         length = QUICK_ANSWER if arguments.quick else ANSWER
-        records = measure_sessions(arguments.model, arguments.runs or runs_of(arguments), length)
+        records = measure_sessions(arguments.model, arguments.runs or get_runs(arguments), length)
         return publish(arguments, records, SESSION_TARGETS)
 
     summary = "measure a growing conversation with and without prefix reuse"
@@ -180,7 +180,7 @@ def add_receipts(benches: Commands) -> None:
         from bench.receipts import measure_receipts  # loads the store
 
         number = arguments.receipts or (_QUICK_RECEIPTS if arguments.quick else _RECEIPTS)
-        return publish(arguments, measure_receipts(arguments.store, number, runs_of(arguments)))
+        return publish(arguments, measure_receipts(arguments.store, number, get_runs(arguments)))
 
     summary = "measure how long listing receipts takes"
     parser = add_bench(benches, "receipts", RECEIPTS, summary, f"{_QUICK_RECEIPTS:,} receipts", 15, run)
@@ -193,7 +193,7 @@ def add_tracing(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench.tracing import TARGETS, measure_tracing
 
-        return publish(arguments, measure_tracing(runs_of(arguments), arguments.model, arguments.beside), TARGETS)
+        return publish(arguments, measure_tracing(get_runs(arguments), arguments.model, arguments.beside), TARGETS)
 
     parser = add_bench(benches, "tracing", TRACING, "measure what traces cost", "no other change", 31, run)
     add_model(parser)

@@ -145,10 +145,10 @@ class RouterProcess(ServerProcess):
             super().__init__(name, command, env, log)
 
     def memory(self) -> int:
-        return sum(map(_pss_of, tree(self.pid)))
+        return sum(map(_read_pss, tree(self.pid)))
 
 
-def _pss_of(pid: int) -> int:
+def _read_pss(pid: int) -> int:
     found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     if found is None:
         raise OSError(f"/proc/{pid}/smaps_rollup has no Pss")

@@ -36,7 +36,9 @@ TARGETS: Targets = {
 }
 
 
-def records_of(found: RoundResults, planned: Sequence[FirstTokens | Flood], peers: Sequence[str]) -> list[BenchRecord]:
+def build_records(
+    found: RoundResults, planned: Sequence[FirstTokens | Flood], peers: Sequence[str]
+) -> list[BenchRecord]:
     firsts = [case for case in planned if isinstance(case, FirstTokens)]
     floods = [case for case in planned if isinstance(case, Flood)]
     return [
@@ -156,4 +158,4 @@ async def _measure(peers: list[RouterPeer], cache: Path, findings: Findings, siz
     planned = cases.all_cases(size)
     async with site(peers, cache, findings) as where:
         found = await run_rounds(where, planned, size.runs)
-        findings.records += records_of(found, planned, [peer.name for peer in peers])
+        findings.records += build_records(found, planned, [peer.name for peer in peers])

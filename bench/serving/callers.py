@@ -121,7 +121,7 @@ class BenchGrpcCaller:
 
     async def ask(self, ask: Ask, due: float) -> ServedAnswer:
         call, usage = BenchCall(ask, due, self._give_up), None
-        request = self._request(workload.prompt_of(ask, self._count), ask.answer_tokens)
+        request = self._request(workload.build_prompt(ask, self._count), ask.answer_tokens)
         request.priority, request.timeout_ms = ask.caller.priority, max(1, round(1000 * ask.caller.total))
         request.first_token_timeout_ms = max(1, round(1000 * ask.caller.ttft))
         try:
@@ -153,7 +153,7 @@ class BenchGrpcCaller:
         await self._channel.close()
 
     async def _counted(self, words: int) -> int:
-        request = self._request(workload.words_of(words, f"probe of {words}"), 1)
+        request = self._request(workload.draw_words(words, f"probe of {words}"), 1)
         answer = await self._count_tokens(request, metadata=self._metadata, timeout=_PROBE_SECONDS)
         return int(answer.prompt_tokens)
 
@@ -180,7 +180,7 @@ _END = b"[DONE]"
 _EXPIRED = ("deadline", "timeout_error")
 
 
-def message_of(fields: Any) -> str:
+def find_message(fields: Any) -> str:
     """Return the message of an error in OpenAI's form, in FastAPI's form, or in plain text."""
     error = fields.get("error", fields) if isinstance(fields, dict) else fields
     if isinstance(error, dict):
@@ -252,7 +252,7 @@ class StreamState:
             self.error = f"an event that is not a JSON object: {data[:60]!r}"
             return
         if error := fields.get("error"):
-            self.error = message_of(fields)
+            self.error = find_message(fields)
             self.expired |= isinstance(error, dict) and (error.get("code") or error.get("type")) in _EXPIRED
             return
         choice = (fields.get("choices") or [{}])[0]
@@ -267,9 +267,9 @@ class StreamState:
     @property
     def message(self) -> str:
         try:
-            return message_of(json.loads(self.body))
+            return find_message(json.loads(self.body))
         except ValueError:
-            return message_of(self.body.decode("utf-8", "replace"))
+            return find_message(self.body.decode("utf-8", "replace"))
 
 
 class OpenAICaller:
@@ -287,7 +287,9 @@ class OpenAICaller:
 
     async def ask(self, ask: Ask, due: float) -> ServedAnswer:
         call = BenchCall(ask, due, self._give_up)
-        request = self._request(workload.prompt_of(ask, self._count), ask.answer_tokens, self._class_fields(ask.caller))
+        request = self._request(
+            workload.build_prompt(ask, self._count), ask.answer_tokens, self._class_fields(ask.caller)
+        )
         state = StreamState(call.add_piece)
         try:
             async with call.timer:
@@ -327,7 +329,9 @@ class OpenAICaller:
                 raise ServeMistake(f"{self._where}: unknown model {self._model!r} (known: {', '.join(names[:8])})")
 
     async def _probe(self, words: int) -> int | None:
-        response, state = await self._exchange_once(self._request(workload.words_of(words, f"probe of {words}"), 2, {}))
+        response, state = await self._exchange_once(
+            self._request(workload.draw_words(words, f"probe of {words}"), 2, {})
+        )
         if response.status != 200:
             raise ServeMistake(f"{self._where}: {response.status}: {state.message}")
         kind = response.headers.get("content-type", "nothing")
@@ -396,7 +400,7 @@ def named_apart(endpoints: Sequence[BenchEndpoint]) -> list[BenchEndpoint]:
     return [replace(each, name=name) for each, name in zip(endpoints, counted, strict=True)]
 
 
-def caller_of(endpoint: BenchEndpoint, key: str | None, give_up: float) -> BenchCaller:
+def build_caller(endpoint: BenchEndpoint, key: str | None, give_up: float) -> BenchCaller:
     if endpoint.kind == "grpc":
         _check_key(key, endpoint.where, encrypted=False)
         return BenchGrpcCaller(endpoint.where, endpoint.model, key, give_up)

@@ -12,7 +12,7 @@ from bench.processes import PeerFailed
 from bench.serving import systems
 from bench.serving.callers import BenchEndpoint, named_apart
 from bench.serving.systems import CROWD, CROWDS, LoadRound, OwnEnsemble, System, play
-from bench.serving.workload import Ask, CallerClass, ServeMistake, Source, asks_of
+from bench.serving.workload import Ask, CallerClass, ServeMistake, Source, draw_asks
 from bench.timing import Findings, Say
 from specialist.models.fields import ModelRefused
 
@@ -75,7 +75,7 @@ class ServeRounds:
         self.findings.say(f"the capacity of {first.name}: {CROWDS} crowds of {CROWD}, after one that does not count")
         seconds = 2 * CROWD / _CROWD_RATE
         crowds = [self._asks(source(_CROWD_RATE), -2 - turn, seconds)[:CROWD] for turn in range(CROWDS + 1)]
-        capacity = await systems.capacity_of(first.name, first.caller, crowds)
+        capacity = await systems.measure_capacity(first.name, first.caller, crowds)
         rates = ", ".join(f"{capacity * share:.3g}" for share in shares)
         self.findings.notes.append(
             f"{rates} requests/s, of a capacity of {capacity:.3g} measured with {first.name} first"
@@ -116,7 +116,7 @@ class ServeRounds:
     def _asks(self, source: Source, seed: int, seconds: float | None = None) -> list[Ask]:
         """Return the requests of one load. Loads have different seeds, so that no drawn prompt is cached already."""
         options = self.options
-        return asks_of(source, options.classes, seconds or options.seconds, options.seed + seed, options.context)
+        return draw_asks(source, options.classes, seconds or options.seconds, options.seed + seed, options.context)
 
 
 def measure_serve(options: ServeOptions, say: Say) -> ServeFindings:

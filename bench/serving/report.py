@@ -43,12 +43,12 @@ def by_load(rounds: Sequence[LoadRound]) -> list[list[LoadRound]]:
     return [[each for each in rounds if each.load == load] for load in dict.fromkeys(each.load for each in rounds)]
 
 
-def case_of(name: str, load: str) -> str:
+def name_case(name: str, load: str) -> str:
     return f"{name} {load}".rstrip()
 
 
 def _records(rounds: Sequence[LoadRound], name: str, figures: Sequence[_Figure]) -> Iterator[BenchRecord]:
-    case = case_of(name, rounds[0].load)
+    case = name_case(name, rounds[0].load)
     for metric, unit, value in figures:
         for system in dict.fromkeys(each.system for each in rounds):
             mine = [each for each in rounds if each.system == system]
@@ -73,7 +73,7 @@ def _ratios(rounds: Sequence[LoadRound]) -> Iterator[BenchRecord]:
         ]
         samples = [mine / its for mine, its in pairs if its > 0]
         if samples:
-            yield summary(samples, BENCH, f"{case_of(ALL, ours[0].load)} vs {other}", GOODPUT, "x", first)
+            yield summary(samples, BENCH, f"{name_case(ALL, ours[0].load)} vs {other}", GOODPUT, "x", first)
 
 
 def of_class(each: LoadRound, name: str) -> list[ServedAnswer]:

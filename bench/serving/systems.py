@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from bench import processes
 from bench.peers.environment import PEERS, VLLM_VERSION, PeerSpec, cpu_flags, peer_variables, prepare
 from bench.processes import HOST, PeerFailed, ServerProcess, Trial, free_ports, keep_fastest
-from bench.serving.callers import BenchCaller, BenchEndpoint, ServedAnswer, Unreachable, caller_of
+from bench.serving.callers import BenchCaller, BenchEndpoint, ServedAnswer, Unreachable, build_caller
 from bench.serving.workload import Ask, CallerClass, ClassFields, ServeMistake, to_vllm
 from bench.timing import Say, no_collector
 
@@ -53,10 +53,10 @@ CROWD, CROWDS = 64, 3  # requests per crowd; crowds: more than one, because the 
 PATIENT = CallerClass("crowd", 1.0, 5, 120.0, 120.0)
 
 
-async def capacity_of(system: str, caller: BenchCaller, crowds: Sequence[Sequence[Ask]]) -> float:
+async def measure_capacity(system: str, caller: BenchCaller, crowds: Sequence[Sequence[Ask]]) -> float:
     """Send each crowd of requests at once. Return the median requests per second; the first crowd is a warm-up."""
     rounds = [await play(system, caller, at_once(crowd), 1.0) for crowd in crowds]
-    found = median(map(rate_of, rounds[1:]))
+    found = median(map(compute_rate, rounds[1:]))
     if not found:
         raise ServeMistake(f"{system} answered no request of a burst, so its capacity is unknown")
     return found
@@ -66,7 +66,7 @@ def at_once(asks: Sequence[Ask]) -> list[Ask]:
     return [replace(ask, at=0.0, caller=PATIENT) for ask in asks]
 
 
-def rate_of(crowd: LoadRound) -> float:
+def compute_rate(crowd: LoadRound) -> float:
     ends = [answer.total for answer in crowd.answers if answer.end == "answered"]
     return len(ends) / max(ends) if ends else 0.0
 
@@ -93,7 +93,7 @@ class System:
 
     @asynccontextmanager
     async def calling(self, key: str | None, give_up: float) -> AsyncIterator[None]:
-        self.caller = caller_of(self.endpoint, key, give_up)
+        self.caller = build_caller(self.endpoint, key, give_up)
         try:
             yield
         finally:
@@ -289,4 +289,4 @@ async def _trial(system: System, process: ServerProcess, seconds: float, say: Sa
         await system.until_it_answers(process, seconds, say)
         numbers = range(_TRIAL_CROWD)
         crowds = [[Ask(number, 0.0, *_TRIAL, PATIENT, seed) for number in numbers] for seed in range(-2, 0)]
-        return await capacity_of(system.name, system.caller, crowds)
+        return await measure_capacity(system.name, system.caller, crowds)

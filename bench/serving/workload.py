@@ -95,7 +95,7 @@ def parse_class(text: str) -> CallerClass:
     name, *numbers = text.split(":")
     if len(numbers) != len(_FIELDS):
         raise ServeMistake(f"a class must be written as {_SHAPE}, got {text!r}")
-    return _class_of(name, dict(zip(_FIELDS, numbers, strict=True)))
+    return _build_class(name, dict(zip(_FIELDS, numbers, strict=True)))
 
 
 def read_classes(path: Path) -> tuple[CallerClass, ...]:
@@ -108,7 +108,7 @@ def read_classes(path: Path) -> tuple[CallerClass, ...]:
     if not isinstance(table, dict) or not table:
         raise ServeMistake(f"{path}: must be a mapping with the name of each class as a key")
     try:
-        return checked([_class_of(str(name), fields) for name, fields in table.items()])
+        return checked([_build_class(str(name), fields) for name, fields in table.items()])
     except ServeMistake as mistake:
         raise ServeMistake(f"{path}: {mistake}") from mistake
 
@@ -121,7 +121,7 @@ def checked(classes: Sequence[CallerClass]) -> tuple[CallerClass, ...]:
     return tuple(classes)
 
 
-def _class_of(name: str, fields: Any) -> CallerClass:
+def _build_class(name: str, fields: Any) -> CallerClass:
     if not isinstance(fields, dict) or set(fields) != set(_FIELDS):
         raise ServeMistake(f"class {name}: must have {', '.join(_FIELDS)}, and nothing else")
     try:
@@ -149,7 +149,7 @@ class Ask:
     blocks: tuple[int, ...] = ()
 
 
-def asks_of(source: Source, classes: Sequence[CallerClass], seconds: float, seed: int, context: int) -> list[Ask]:
+def draw_asks(source: Source, classes: Sequence[CallerClass], seconds: float, seed: int, context: int) -> list[Ask]:
     """Return a load's requests, drawn from the seed. Prompts are cut to 3/4 of the context, and answers to the rest of
     it."""
     rng = Random(seed)
@@ -228,17 +228,17 @@ def fit_count(short: tuple[int, int], long: tuple[int, int]) -> TokenCount:
     return TokenCount(slope, short[1] - slope * short[0]) if slope > 0 else TokenCount()
 
 
-def prompt_of(ask: Ask, count: TokenCount) -> str:
+def build_prompt(ask: Ask, count: TokenCount) -> str:
     """Return the prompt of a request. Two prompts begin alike as far as their blocks in the trace are equal."""
     words = count.words(ask.prompt_tokens)
     if not ask.blocks:
-        return words_of(words, f"{ask.seed}, {ask.number}")
+        return draw_words(words, f"{ask.seed}, {ask.number}")
     a_block = max(1, round(TRACE_BLOCK_SIZE / count.a_word))
-    text = [word for block in ask.blocks for word in words_of(a_block, f"block {block}").split()]
+    text = [word for block in ask.blocks for word in draw_words(a_block, f"block {block}").split()]
     return " ".join(text[:words])
 
 
-def words_of(number: int, seed: str) -> str:
+def draw_words(number: int, seed: str) -> str:
     return " ".join(Random(seed).choices(_WORDS, k=number))
 
 

@@ -49,7 +49,7 @@ class SchemaField:
 
 
 @cache
-def fields_of(kind: type) -> Mapping[str, SchemaField]:
+def get_fields(kind: type) -> Mapping[str, SchemaField]:
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: _describe_field(field, hints[field.name]) for field in dataclasses.fields(kind)}
 
@@ -66,14 +66,14 @@ def _describe_field(field: "dataclasses.Field[Any]", hint: Any) -> SchemaField:
 
 
 def file_keys(kind: type) -> Mapping[str, SchemaField]:
-    fields = {name: field for name, field in fields_of(kind).items() if not (kind is Ensemble and name == "source")}
+    fields = {name: field for name, field in get_fields(kind).items() if not (kind is Ensemble and name == "source")}
     return {**fields, **shared_fields()} if kind is Ensemble else fields
 
 
 @cache
 def shared_fields() -> Mapping[str, SchemaField]:
     """Return the fields of a specialist that may also be set at the top of the file."""
-    return {name: field for name, field in fields_of(SpecialistConfig).items() if field.has(FieldFlag.SHARED)}
+    return {name: field for name, field in get_fields(SpecialistConfig).items() if field.has(FieldFlag.SHARED)}
 
 
 def ensemble_digest(ensemble: Ensemble) -> str:
@@ -86,7 +86,7 @@ def _digested_fields(table: Any) -> dict[str, Any]:
     kind: type = type(table)
     return {
         name: _digested_value(field, getattr(table, name))
-        for name, field in fields_of(kind).items()
+        for name, field in get_fields(kind).items()
         if not field.has(FieldFlag.RUNS)
     }
 
@@ -127,7 +127,7 @@ def compare_ensembles(old: Ensemble, new: Ensemble) -> ConfigChanges:
 
 def _table_changes(old: Any, new: Any, where: str, live: bool, trained: bool) -> Iterator[tuple[str, bool]]:
     kind: type = type(old)
-    for name, field in fields_of(kind).items():
+    for name, field in get_fields(kind).items():
         before, after = getattr(old, name), getattr(new, name)
         if before == after or (kind is Ensemble and name == "source"):
             continue

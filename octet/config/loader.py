@@ -13,7 +13,7 @@ from octet.config import ensemble as schema
 from octet.config import yaml_tree
 from octet.config.annotations import NAME, FieldFlag, RefersTo, Shorthand, verifier_problem
 from octet.config.ensemble import Ensemble, SpecialistConfig, TaskConfig
-from octet.config.fields import SchemaField, fields_of, file_keys, shared_fields
+from octet.config.fields import SchemaField, file_keys, get_fields, shared_fields
 from octet.config.values import InvalidConfigValue, KeyIndex, KeyPath, ValueReader, check_count, check_name
 from octet.config.yaml_tree import YamlEntry, YamlList, YamlNode, YamlScalar, YamlTable, describe_node, quote
 from octet.telemetry.trace_export import otlp_endpoint_error
@@ -81,7 +81,7 @@ def _ensemble(root: YamlTable, index: KeyIndex, folder: Path) -> Ensemble | None
         if kind is SpecialistConfig:
             return defaults
         task = usual.get(name) if kind is TaskConfig else None
-        return {} if task is None else {key: getattr(task, key) for key in fields_of(TaskConfig)}
+        return {} if task is None else {key: getattr(task, key) for key in get_fields(TaskConfig)}
 
     tables = TableReader(index, values, presets)
     ensemble: Ensemble | None = tables.read(Ensemble, YamlTable(own, root.line), ())
@@ -109,7 +109,7 @@ class TableReader:
             return None
         own = {} if name is None else {"name": name}
         values = {**self._presets(kind, name or ""), **own, **found}
-        missing = [key for key, field in fields_of(kind).items() if field.required and key not in values]
+        missing = [key for key, field in get_fields(kind).items() if field.required and key not in values]
         for key in missing:
             if self._index.is_valid(*place, key):
                 self._index.add_problem((*place, key), "is missing")
@@ -227,7 +227,7 @@ def _check_consistency(built: Iterable[tuple[KeyPath, Any]], index: KeyIndex) ->
 
 def _check_references(item: Any, place: KeyPath, known: dict[str, list[str]], index: KeyIndex) -> None:
     kind: type = type(item)
-    for field in fields_of(kind).values():
+    for field in get_fields(kind).values():
         refers, name = field.note(RefersTo), getattr(item, field.name)
         if refers is None or name is None or not known[refers.to] or name in known[refers.to]:
             continue
@@ -278,7 +278,7 @@ def _check_rule(rule: schema.RuleConfig, place: KeyPath, seen: dict[str, int], i
         index.add_problem(at_least, f"must be at most {len(rule.contains)}, the number of strings in `contains`")
     if rule.name in seen:
         index.add_problem(name, f"{quote(rule.name)} is already the name of the rule on line {seen[rule.name]}")
-    seen.setdefault(rule.name, index.line_of(name))
+    seen.setdefault(rule.name, index.find_line(name))
 
 
 def _check_order(item: Any, place: KeyPath, less: str, more: str, factor: int, index: KeyIndex) -> None:

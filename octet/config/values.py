@@ -52,7 +52,7 @@ class KeyIndex:
     def has_key(self, *place: str | int) -> bool:
         return place in self._lines
 
-    def line_of(self, place: KeyPath) -> int:
+    def find_line(self, place: KeyPath) -> int:
         """Return the line of the key, or of the closest enclosing key."""
         while place not in self._lines:
             place = place[:-1]
@@ -61,7 +61,7 @@ class KeyIndex:
     def add_problem(self, place: KeyPath, message: str, line: int | None = None) -> None:
         """Report a problem; later checks skip this key and the mappings around it."""
         self._invalid.update(place[:length] for length in range(1, len(place) + 1))
-        self._problems.add(self.line_of(place) if line is None else line, f"{format_key_path(place)} {message}")
+        self._problems.add(self.find_line(place) if line is None else line, f"{format_key_path(place)} {message}")
 
     def add_unknown(self, place: KeyPath, what: str, name: str, known: list[str]) -> None:
         hint = "" if self._problems.is_full else suggest_name(name, known)

@@ -270,7 +270,7 @@ class SlidingWindow(Generic[MergeableT]):
     def slices(self) -> Mapping[TimeSlice, MergeableT]:
         return self._slices
 
-    def slice_of(self, now: float) -> TimeSlice:
+    def find_slice(self, now: float) -> TimeSlice:
         return TimeSlice(int(now * 1000) // self._span * self._span, self._span)
 
     def current(self, now: float) -> MergeableT:
@@ -279,7 +279,7 @@ class SlidingWindow(Generic[MergeableT]):
         self.expire(now)
         for slot in [slot for slot in self._slices if slot.start > (now + MOST_AHEAD_SECONDS) * 1000]:
             del self._slices[slot]  # filled by this process while its clock was wrong
-        self.filling = slot = self.slice_of(now)
+        self.filling = slot = self.find_slice(now)
         self._current = self._slices.setdefault(slot, self._make())
         self.begins, self.ends = slot.start / 1000, slot.end / 1000
         self._bound()
@@ -300,7 +300,7 @@ class SlidingWindow(Generic[MergeableT]):
 
     def total(self, now: float) -> MergeableT:
         counted = [slot for slot in self._slices if self.counts(slot, now)]
-        still_open = (self.slice_of(now), self.filling)
+        still_open = (self.find_slice(now), self.filling)
         closed = tuple(slot for slot in counted if slot not in still_open)
         if self._closed[0] != closed:
             self._closed = (closed, self._sum(closed))

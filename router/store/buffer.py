@@ -144,11 +144,11 @@ class WriteBuffer:
         self.dropped_receipts += len(batch.receipts)
         self.dropped_comparisons += len(batch.comparisons)
 
-    def counts_of(self, key: rows.BucketKey) -> rows.BucketCounts:
+    def get_counts(self, key: rows.BucketKey) -> rows.BucketCounts:
         return self._counts.get(key, (0, 0))
 
     def add_held(self, stored: rows.CountBucket) -> rows.CountBucket:
-        good, bad = self.counts_of((stored.series, stored.key, stored.start))
+        good, bad = self.get_counts((stored.series, stored.key, stored.start))
         return stored._replace(good=stored.good + good, bad=stored.bad + bad) if good or bad else stored
 
     def merge_held(
@@ -191,7 +191,7 @@ class WriteBuffer:
         return f"{now.held_counts} counts, {now.held_receipts} receipts and {now.held_comparisons} comparisons"
 
     def _add(self, key: rows.BucketKey, good: int, bad: int) -> None:
-        had_good, had_bad = self.counts_of(key)
+        had_good, had_bad = self.get_counts(key)
         total = (had_good + good, had_bad + bad)
         if any(total):
             self._counts[key] = total

@@ -193,7 +193,7 @@ class Database:
         wanted, values = ("subject = ? AND ", (subject,)) if subject else ("", ())
         return self._audit(f"{wanted}number < ? ORDER BY number DESC LIMIT ?", *values, before, most)
 
-    def audit_of(self, subjects: Sequence[str], since_ms: int, until_ms: int, most: int) -> list[rows.AuditRow]:
+    def find_audit(self, subjects: Sequence[str], since_ms: int, until_ms: int, most: int) -> list[rows.AuditRow]:
         wanted = f"subject IN ({', '.join('?' * len(subjects))}) AND at_ms >= ? AND at_ms <= ?"
         return self._audit(f"{wanted} ORDER BY number DESC LIMIT ?", *subjects, since_ms, until_ms, most)
 

@@ -216,7 +216,7 @@ class Store:
             return ()
         return await self._open_worker().run_and_shape(lambda database: _find_by_id(database, request_id), add_held)
 
-    async def comparisons_of(self, request_id: str) -> Sequence[ComparisonRow]:
+    async def find_comparisons(self, request_id: str) -> Sequence[ComparisonRow]:
         if not rows.is_valid_key(request_id):
             return ()
         found = "SELECT at_ms, request_id, raw FROM comparisons WHERE request_id = ? ORDER BY number DESC LIMIT ?"
@@ -228,11 +228,11 @@ class Store:
             ],
         )
 
-    async def audit_of(self, subjects: Sequence[str], since_ms: int, until_ms: int, most: int) -> Sequence[AuditRow]:
+    async def find_audit(self, subjects: Sequence[str], since_ms: int, until_ms: int, most: int) -> Sequence[AuditRow]:
         known = [subject for subject in subjects if rows.is_valid_key(subject)]
         if not known:
             return ()
-        return await self._open_worker().run(lambda database: database.audit_of(known, since_ms, until_ms, most))
+        return await self._open_worker().run(lambda database: database.find_audit(known, since_ms, until_ms, most))
 
     async def exchange_slices(
         self, writer: str, written: Sequence[rows.SliceRow], position: StorePosition | None, now_ms: int

@@ -107,7 +107,7 @@ def _validators() -> tuple[Any, Any]:
     from jsonschema import Draft202012Validator, FormatChecker, ValidationError
     from jsonschema.validators import extend
 
-    def multiple_of(validator: Any, divisor: float, value: Any, schema: Any) -> Iterator[ValidationError]:
+    def check_multiple(validator: Any, divisor: float, value: Any, schema: Any) -> Iterator[ValidationError]:
         if validator.is_type(value, "number") and not _is_multiple(value, divisor):
             yield ValidationError(f"{value!r} is not a multiple of {divisor}")
 
@@ -115,7 +115,7 @@ def _validators() -> tuple[Any, Any]:
     formats.checks("regex", (re.error, OverflowError, RecursionError))(lambda value: re.compile(value) is not None)
     formats.checks("uri", ValueError)(lambda value: urlsplit(value) is not None)
     meta = {**_SCHEMA, "properties": _KEYWORDS, "additionalProperties": False}
-    own = extend(Draft202012Validator, {"multipleOf": multiple_of})
+    own = extend(Draft202012Validator, {"multipleOf": check_multiple})
     return Draft202012Validator(meta, format_checker=formats), own
 
 

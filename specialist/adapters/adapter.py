@@ -72,11 +72,11 @@ class AdapterConfig:
     def targets_module(self, path: str) -> bool:
         return any(_ends_with(path, target) for target in self.targets)
 
-    def rank_of(self, path: str) -> int:
+    def find_rank(self, path: str) -> int:
         return _first(self.rank_pattern, path, self.rank)
 
-    def scale_of(self, path: str) -> float:
-        rank = self.rank_of(path)
+    def compute_scale(self, path: str) -> float:
+        rank = self.find_rank(path)
         return _first(self.alpha_pattern, path, self.alpha) / (sqrt(rank) if self.rslora else rank)
 
 
@@ -282,9 +282,9 @@ def _low_rank(
         raise AdapterRefused(TENSORS, f"{name} must have lora_A and lora_B, but has only lora_{next(iter(halves))}")
     (path, a), (_, b) = halves["A"], halves["B"]
     rows, columns = shape
-    rank = settings.rank_of(path)
+    rank = settings.find_rank(path)
     a, b = _checked(f"{name} lora_A", a, (rank, columns)), _checked(f"{name} lora_B", b, (rows, rank))
-    return LowRank(a, b, settings.scale_of(path))
+    return LowRank(a, b, settings.compute_scale(path))
 
 
 def _checked(name: str, tensor: Tensor, shape: tuple[int, int]) -> Tensor:

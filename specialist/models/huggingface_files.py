@@ -114,7 +114,7 @@ def read_index(directory: ModelDirectory) -> dict[str, ShardTensor]:
     """Return every tensor of every shard by Octet's name. No weights are read yet."""
     tensors: dict[str, ShardTensor] = {}
     for shard in directory.shards():
-        for stored in _tensors_of(directory, shard):
+        for stored in _list_tensors(directory, shard):
             name = NAMES.rename(stored.name, directory.name)
             if name in tensors:
                 raise ModelRefused(f"{directory.name}: {stored.name} is in {tensors[name].shard} and in {shard}")
@@ -145,7 +145,7 @@ def _check_index(directory: ModelDirectory, found: dict[str, str]) -> None:
             )
 
 
-def _tensors_of(directory: ModelDirectory, shard: str) -> list[ShardTensor]:
+def _list_tensors(directory: ModelDirectory, shard: str) -> list[ShardTensor]:
     try:
         file: Any = safe_open(directory.file(shard), framework="pt")
     except SafetensorError as error:

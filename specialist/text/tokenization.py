@@ -75,7 +75,7 @@ class Metaspace(NamedTuple):
         return _MetaspaceWriter(self.replacement, self.drops_space)
 
 
-def _spelling_of(decoder: dict[str, Any] | None) -> ByteLevel | ByteFallback | Metaspace:
+def _parse_spelling(decoder: dict[str, Any] | None) -> ByteLevel | ByteFallback | Metaspace:
     unknown: object = decoder
     match decoder:
         case {"type": "ByteLevel"} | {"type": "Sequence", "decoders": [{"type": "ByteLevel"}]}:
@@ -103,7 +103,7 @@ class TokenPieces(dict[int, bytes | str | int | None]):
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         """Raises VocabularyRefused for a decoder whose output cannot be streamed exactly."""
-        self.spelling = _spelling_of(json.loads(vocabulary.tokenizer.to_str())["decoder"])
+        self.spelling = _parse_spelling(json.loads(vocabulary.tokenizer.to_str())["decoder"])
         self._tokenizer = vocabulary.tokenizer
         super().__init__(dict.fromkeys(vocabulary.control_ids.values()))
 

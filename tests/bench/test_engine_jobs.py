@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.engine_decode import FULL, DecodeJob, decode_jobs, decode_rate, figures_of, prefill_job, prefix_prompts
+from bench.engine_decode import FULL, DecodeJob, compute_figures, decode_jobs, decode_rate, prefill_job, prefix_prompts
 from bench.timing import Board, Figure, FigureKey
 
 
@@ -31,7 +31,7 @@ def test_only_time_in_which_all_sequences_decode_counts() -> None:
 def test_figures_of_a_decode_job() -> None:
     job = DecodeJob("4 sequences", 4, 32, 5)
     times = [[ttft, ttft + 0.1, ttft + 0.2, ttft + 0.3, ttft + 0.5] for ttft in (0.1, 0.1, 0.1, 0.3)]
-    figures = {figure.metric: figure for figure in figures_of(job, times)}
+    figures = {figure.metric: figure for figure in compute_figures(job, times)}
     assert figures["TTFT p50"].value == pytest.approx(100)
     assert figures["TTFT p95"].value == pytest.approx(300)
     assert figures["ITL p50"].value == pytest.approx(100)
@@ -40,7 +40,7 @@ def test_figures_of_a_decode_job() -> None:
 
 
 def test_figures_of_a_prefill_job() -> None:
-    prefill, ttft = figures_of(prefill_job(FULL), [[2.0]])
+    prefill, ttft = compute_figures(prefill_job(FULL), [[2.0]])
     assert prefill == Figure("prefill", "tok/s", 256.0)
     assert ttft == Figure("TTFT", "ms", 2_000.0)
 

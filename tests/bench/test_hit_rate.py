@@ -6,11 +6,11 @@ from bench.hit_rate import (
     InfiniteCache,
     PoolReplay,
     PoolReplayer,
+    build_prompt,
+    compute_share,
     hit_rate_records,
-    prompt_of,
     replay_infinite,
     replay_pools,
-    share_of,
 )
 from simulation.traces import MooncakeRequest, read_trace
 
@@ -36,7 +36,7 @@ def test_large_pool_misses_only_new_blocks_and_the_last_block_of_a_prompt() -> N
     misses = {"cold": 2, "evicted": 0, "uncacheable": 4, "refused": 0}
     assert replay == PoolReplay(100, num_hits=4, misses=misses, num_evictions=0, num_refused=0)
     assert replay.hit_rate == 0.4
-    assert share_of(replay, replay_infinite(SHARED)) == 0.8
+    assert compute_share(replay, replay_infinite(SHARED)) == 0.8
 
 
 def test_small_pool_refuses_a_request_and_continues() -> None:
@@ -62,7 +62,7 @@ def test_pools_replayed_together_are_independent() -> None:
 def test_pool_is_consistent_and_free_after_a_replay(pool_size: int) -> None:
     replayer = PoolReplayer(pool_size)
     for each in SHARED:
-        replayer.serve(prompt_of(each))
+        replayer.serve(build_prompt(each))
     replayer.pool.check()
     assert (replayer.pool.num_used, replayer.pool.tables) == (0, {})
     assert replayer.result().num_hits + sum(replayer.result().misses.values()) == 10
@@ -81,7 +81,7 @@ def test_records_contain_the_limit_and_each_pool() -> None:
 def test_trace_without_shared_blocks_has_the_full_share_of_the_limit() -> None:
     requests = [request(1), request(2)]
     [replay] = replay_pools(requests, [10])
-    assert share_of(replay, replay_infinite(requests)) == 1.0
+    assert compute_share(replay, replay_infinite(requests)) == 1.0
 
 
 def test_pool_of_the_working_set_is_nearly_as_good_as_an_infinite_cache(shared_data: Path) -> None:
@@ -89,7 +89,7 @@ def test_pool_of_the_working_set_is_nearly_as_good_as_an_infinite_cache(shared_d
     infinite = replay_infinite(requests)
     replayer = PoolReplayer(infinite.num_distinct)
     for each in requests:
-        replayer.serve(prompt_of(each))
+        replayer.serve(build_prompt(each))
     replayer.pool.check()
     assert round(100 * infinite.hit_rate, 1) == 36.6
-    assert share_of(replayer.result(), infinite) >= 0.97
+    assert compute_share(replayer.result(), infinite) >= 0.97

@@ -30,7 +30,7 @@ from bench.router_peers.cases import (
     Order,
     rate_case,
 )
-from bench.router_peers.measure import P50, P99, STALL, records_of
+from bench.router_peers.measure import P50, P99, STALL, build_records
 from bench.router_peers.rounds import FloodResult, RoundResults, run_rounds
 from bench.router_peers.site import RouterPeer, RouterPeersSite, RouterPlace
 from bench.timing import Findings
@@ -60,7 +60,7 @@ def test_added_time_is_computed_per_round() -> None:
     found.first[SERIAL, OCTET] = [[0.004] * 3, [0.104] * 3, [0.005] * 3]
     found.first[SERIAL, "litellm"] = [[0.021] * 3, [0.121] * 3, [0.022] * 3]
     found.first[SERIAL + STOCK, OCTET] = [[0.005] * 3, [0.105] * 3, [0.006] * 3]
-    records = records_of(found, [FirstTokens(SERIAL, (LIMIT, REPLICA_LIMIT, OCTET), 3)], ["litellm"])
+    records = build_records(found, [FirstTokens(SERIAL, (LIMIT, REPLICA_LIMIT, OCTET), 3)], ["litellm"])
     assert _find(records, SERIAL, P50).value == pytest.approx(2), "the time of a replica alone must be subtracted"
     assert _find(records, SERIAL, "first token, p50").value == pytest.approx(5), "the figure must be the whole time"
     assert _find(records, SERIAL, P50, "litellm").high == pytest.approx(20)
@@ -75,7 +75,7 @@ def test_a_percentile_needs_enough_requests() -> None:
     found.first[name, OCTET] = [[0.002] * 90 + [0.011] * 10] * 2
     found.first[name, "sglang"] = [[0.0015] * 100]
     case = FirstTokens(name, (LIMIT, REPLICA_LIMIT, OCTET), 100, 100)
-    records = records_of(found, [case], ["sglang"])
+    records = build_records(found, [case], ["sglang"])
     assert _find(records, name, P99).value == pytest.approx(10)
     assert _find(records, f"{name} vs sglang", P50).value == pytest.approx(0.5)
     assert [record.system for record in records if record.metric == P99] == [OCTET]
@@ -85,7 +85,7 @@ def test_floods_are_counted_by_the_clock_and_by_cpu_time() -> None:
     found = RoundResults(memory={OCTET: 90_000_000})
     found.floods[SHORT_STREAMS, OCTET] = [FloodResult(800, 2.0, 0.5, 800), FloodResult(1600, 2.0, 1.0, 400)]
     found.floods[SHORT_STREAMS, "litellm"] = [FloodResult(80, 2.0, 0.5, 80), FloodResult(80, 2.0, 0.5, 80)]
-    records = records_of(found, [Flood(SHORT_STREAMS, (OCTET,), SHORT, 32, 2.0, "streams")], ["litellm"])
+    records = build_records(found, [Flood(SHORT_STREAMS, (OCTET,), SHORT, 32, 2.0, "streams")], ["litellm"])
     assert _find(records, SHORT_STREAMS, "streams a second").low == 50
     assert _find(records, SHORT_STREAMS, "streams per CPU second").value == 200
     assert _find(records, SHORT_STREAMS, "of its core").high == 50
@@ -97,7 +97,7 @@ def test_tokens_per_message_are_shown_for_octet() -> None:
     found = RoundResults()
     found.floods[LONG_STREAMS, OCTET] = [FloodResult(800, 2.0, 0.5, 200)]
     found.floods[LONG_STREAMS, "litellm"] = [FloodResult(80, 2.0, 0.5, 80)]
-    records = records_of(found, [Flood(LONG_STREAMS, (OCTET,), SHORT, 16, 2.0, "tokens")], ["litellm"])
+    records = build_records(found, [Flood(LONG_STREAMS, (OCTET,), SHORT, 16, 2.0, "tokens")], ["litellm"])
     assert [(record.system, record.value) for record in records if record.metric == "tokens a message"] == [(OCTET, 4)]
 
 

@@ -17,14 +17,14 @@ from bench.serving.workload import (
     CallerClass,
     ServeMistake,
     TokenCount,
-    asks_of,
+    build_prompt,
     checked,
+    draw_asks,
     drawn,
     fit_count,
     parse_class,
     parse_gaps,
     parse_length,
-    prompt_of,
     read_classes,
     recorded,
 )
@@ -91,10 +91,10 @@ def test_invalid_arrivals_are_refused(text: str) -> None:
 def test_load_depends_only_on_its_seed_and_fits_the_context(seed: int, rate: float, context: int) -> None:
     source = drawn(rate, parse_gaps("gamma:2"), parse_length("lognormal:60:1"), parse_length("uniform:1:40"))
     try:
-        asks = asks_of(source, USUAL, 3.0, seed, context)
+        asks = draw_asks(source, USUAL, 3.0, seed, context)
     except ServeMistake:
         return  # With a long first gap, there may be no request at all.
-    assert asks == asks_of(source, USUAL, 3.0, seed, context)
+    assert asks == draw_asks(source, USUAL, 3.0, seed, context)
     assert all(before.at <= after.at for before, after in pairwise(asks))
     assert all(0 <= ask.at < 3.0 for ask in asks)
     assert all(ask.prompt_tokens + ask.answer_tokens <= context for ask in asks)
@@ -103,7 +103,7 @@ def test_load_depends_only_on_its_seed_and_fits_the_context(seed: int, rate: flo
 
 def test_classes_have_their_shares_and_arrivals_the_rate() -> None:
     source = drawn(100.0, parse_gaps("poisson"), parse_length("10"), parse_length("10"))
-    asks = asks_of(source, USUAL, 50.0, 0, 100)
+    asks = draw_asks(source, USUAL, 50.0, 0, 100)
     assert len(asks) == pytest.approx(5000, rel=0.05)
     share = sum(ask.caller.name == "interactive" for ask in asks) / len(asks)
     assert share == pytest.approx(0.7, abs=0.03)
@@ -111,7 +111,7 @@ def test_classes_have_their_shares_and_arrivals_the_rate() -> None:
 
 def test_trace_keeps_its_gaps_and_lengths_or_is_scaled_to_a_rate(azure: Path) -> None:
     for rate, gap in ((None, 1.0), (4.0, 7 * 9 / 8 / 8 / 4 * 8 / 7 * 8 / 9)):
-        asks = asks_of(recorded(read_arrivals(azure), rate), [ONE], 30.0, seed=3, context=4096)
+        asks = draw_asks(recorded(read_arrivals(azure), rate), [ONE], 30.0, seed=3, context=4096)
         assert len(asks) == pytest.approx(30.0 * (rate or 8 / 7.875), rel=0.1)
         within = [(a, b) for a, b in pairwise(asks) if b.prompt_tokens - a.prompt_tokens == 100]
         assert within
@@ -122,8 +122,8 @@ def test_trace_keeps_its_gaps_and_lengths_or_is_scaled_to_a_rate(azure: Path) ->
 
 def test_prompts_of_a_trace_share_their_common_blocks(mooncake: Path) -> None:
     count = TokenCount(1.0, 0.0)
-    asks = asks_of(recorded(read_arrivals(mooncake), None), [ONE], 100.0, seed=0, context=4096)
-    texts = {ask.prompt_tokens: prompt_of(ask, count).split() for ask in asks}
+    asks = draw_asks(recorded(read_arrivals(mooncake), None), [ONE], 100.0, seed=0, context=4096)
+    texts = {ask.prompt_tokens: build_prompt(ask, count).split() for ask in asks}
     assert {length: len(words) for length, words in texts.items()} == {1000: 1000, 1400: 1400, 600: 600}
     assert texts[1000] == texts[1400][:1000]
     assert texts[600][:TRACE_BLOCK_SIZE] == texts[1000][:TRACE_BLOCK_SIZE]
@@ -132,8 +132,8 @@ def test_prompts_of_a_trace_share_their_common_blocks(mooncake: Path) -> None:
 
 def test_other_prompts_share_nothing() -> None:
     source = drawn(100.0, parse_gaps("constant"), parse_length("40"), parse_length("4"))
-    asks = [ask for seed in (0, 1) for ask in asks_of(source, [ONE], 2.0, seed, 100)]
-    beginnings = {tuple(prompt_of(ask, TokenCount()).split()[:8]) for ask in asks}
+    asks = [ask for seed in (0, 1) for ask in draw_asks(source, [ONE], 2.0, seed, 100)]
+    beginnings = {tuple(build_prompt(ask, TokenCount()).split()[:8]) for ask in asks}
     assert len(beginnings) == len(asks)
 
 
@@ -143,7 +143,7 @@ def test_prompt_has_the_requested_tokens_for_each_tokenizer(a_word: float, aroun
         return round(a_word * words + around)
 
     count = fit_count((8, counted(8)), (200, counted(200)))
-    prompt = prompt_of(Ask(0, 0.0, tokens, 1, ONE, 0), count)
+    prompt = build_prompt(Ask(0, 0.0, tokens, 1, ONE, 0), count)
     assert counted(len(prompt.split())) == pytest.approx(tokens, abs=1 + a_word + 0.02 * tokens)
 
 

@@ -28,7 +28,7 @@ from bench.serving.systems import (
     System,
     Variant,
     at_once,
-    rate_of,
+    compute_rate,
     start_server,
 )
 from bench.serving.workload import USUAL, Ask, CallerClass, drawn, to_vllm
@@ -225,8 +225,8 @@ def test_burst_arrives_at_once_with_a_long_deadline() -> None:
         ServedAnswer(ASK, "answered", (0.1,), 4.0),
         ServedAnswer(ASK, "refused"),
     )
-    assert rate_of(LoadRound("octet", 1.0, 4.0, answers, 0.0)) == 0.5
-    assert rate_of(LoadRound("octet", 1.0, 4.0, answers[2:], 0.0)) == 0.0
+    assert compute_rate(LoadRound("octet", 1.0, 4.0, answers, 0.0)) == 0.5
+    assert compute_rate(LoadRound("octet", 1.0, 4.0, answers[2:], 0.0)) == 0.0
 
 
 def test_vllm_gets_priorities_in_reverse() -> None:

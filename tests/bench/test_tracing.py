@@ -1,7 +1,7 @@
 import pytest
 
 from bench.timing import Board
-from bench.tracing import BESIDE, OFF, ON, TracedRound, drawing_records, figures_of
+from bench.tracing import BESIDE, OFF, ON, TracedRound, compute_figures, drawing_records
 
 
 def test_ratios_are_computed_per_round() -> None:
@@ -12,13 +12,13 @@ def test_ratios_are_computed_per_round() -> None:
     ]
     board = Board("tracing")
     for number, each in enumerate(rounds):
-        board.add(number, "x", "octet", figures_of(each))
+        board.add(number, "x", "octet", compute_figures(each))
     found = {record.metric: record for record in board.records()}
     assert found["on over off, throughput"].value == pytest.approx(0.99)
     assert found["on over off, CPU a thousand tokens"].value == pytest.approx(1.01)
     assert found["off over beside, throughput"].value == pytest.approx(1.0)
     assert found["off, throughput"].value == 10.0 and found["off, throughput"].runs == 3
-    without = figures_of({OFF: rounds[0][OFF], ON: rounds[0][ON]})
+    without = compute_figures({OFF: rounds[0][OFF], ON: rounds[0][ON]})
     assert "off over beside, throughput" not in {figure.metric for figure in without}
 
 

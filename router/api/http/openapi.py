@@ -216,7 +216,7 @@ def _add_jobs(paths: _Paths) -> None:
     tenant = _query("tenant", _STRING, "another tenant, for an operator's key")
     submitted = _json("Job", "submitted before with the same key") | _json("Job", "stored, and will run", 202)
     ended = {"204": {"description": "the job has ended, and the caller has its last event", "headers": _REQUEST_ID}}
-    listed = _json(_object_schema({"jobs": _array_of(_ref("Job"))}))
+    listed = _json(_object_schema({"jobs": _make_array(_ref("Job"))}))
     page = _query("limit", _DIGITS), _query("before", _STRING)
     receipt = "the receipt of a request, by its id or the id of its answer"
     events = "the job's events after the given number, and later events as they happen"
@@ -236,7 +236,7 @@ def _add_router(paths: _Paths) -> None:
     def status(*words: str) -> JsonSchema:
         return {"type": "string", "enum": list(words)}
 
-    unready = _object_schema({"status": status("starting", "draining")}, {"waiting_for": _array_of(_STRING)})
+    unready = _object_schema({"status": status("starting", "draining")}, {"waiting_for": _make_array(_STRING)})
     ready = _json(_object_schema({"status": status("ready")})) | _json(unready, "starting or draining", 503)
     healthy = _json(_object_schema({"status": status("ok")}))
     kinds = ("text/html", "text/css", "text/javascript")
@@ -266,8 +266,8 @@ def _add_operator(paths: _Paths) -> None:
     outcome = _query("outcome", {"type": "string", "enum": list(OUTCOMES)})
     any_tenant = _query("tenant", _STRING, "default: all tenants")
     page = (_query("limit", _up_to(MAX_RECEIPTS)), specialist, outcome, older, any_tenant)
-    entries = _json(_object_schema({"entries": _array_of(_ref("AuditEntry"))}))
-    found = _json(_object_schema({"receipts": _array_of(_ref("Receipt"))}))
+    entries = _json(_object_schema({"entries": _make_array(_ref("AuditEntry"))}))
+    found = _json(_object_schema({"receipts": _make_array(_ref("Receipt"))}))
     request_id = {**_query("request_id", _STRING), "required": True}
     overview = "current findings and the state of every specialist"
     events = "the history, then an overview for every change, at most twice a second"
@@ -324,7 +324,7 @@ def _ref(name: str) -> JsonSchema:
     return {"$ref": f"{_PREFIX}{name}"}
 
 
-def _array_of(schema: JsonSchema) -> JsonSchema:
+def _make_array(schema: JsonSchema) -> JsonSchema:
     return {"type": "array", "items": schema}
 
 
@@ -350,7 +350,7 @@ def _component_schemas() -> dict[str, JsonSchema]:
         "receipt": _ref("Receipt"),
         "comparison": _nullable(_ref("Comparison")),
         "judged": {"type": "string", "enum": ["passed", "failed", ""]},
-        "changes": _array_of(_ref("AuditEntry")),
+        "changes": _make_array(_ref("AuditEntry")),
     }
     own = {"Receipt": _type_schema(Receipt), "Validation": _type_schema(Validation), "Story": _object_schema(story)}
     return {**_message_schemas(each.DESCRIPTOR for each in _MESSAGES), **structs, **own}
@@ -402,7 +402,7 @@ def _field_schema(field: FieldDescriptor) -> JsonSchema:
     else:
         schema = _PLAIN[int]
     if field.is_repeated:
-        return _array_of(schema)
+        return _make_array(schema)
     return _nullable(schema) if field.has_presence or field.type in _NUMBERS else schema
 
 
@@ -418,7 +418,7 @@ def _type_schema(kind: Any) -> JsonSchema:
     if origin in (Union, UnionType):
         return {"anyOf": [_type_schema(each) for each in inner]}
     if origin is tuple and inner[1:] == (Ellipsis,):
-        return _array_of(_type_schema(inner[0]))
+        return _make_array(_type_schema(inner[0]))
     if origin is Mapping and inner[0] is str:
         return {"type": "object", "additionalProperties": {} if inner[1] is Any else _type_schema(inner[1])}
     raise TypeError(f"{kind} has no JSON schema")

@@ -86,7 +86,7 @@ _DELAYS = {
 }
 
 
-def delays_of(kind: str) -> FindingDelays:
+def get_delays(kind: str) -> FindingDelays:
     return _DELAYS.get(kind, FindingDelays())
 
 
@@ -158,11 +158,11 @@ class FindingTracker:
             if each is None:
                 each = self._tracked[finding.key] = _TrackedFinding(finding, now, now_ms, now, now_ms)
             each.finding, each.last, each.last_ms = finding, now, now_ms
-            before = delays_of(finding.kind).before
+            before = get_delays(finding.kind).before
             is_known = finding.kind in _STORED_KINDS and now - self._began < before
             each.is_reported = each.is_reported or each.last - each.first >= before or is_known
         for key, each in list(self._tracked.items()):
-            lingers = each.is_reported and now - each.last < delays_of(each.finding.kind).after
+            lingers = each.is_reported and now - each.last < get_delays(each.finding.kind).after
             if each.last < now and not lingers:
                 del self._tracked[key]
         return [_finding_to_wire(each, each.last < now, now_ms) for each in self._tracked.values() if each.is_reported]

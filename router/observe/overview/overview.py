@@ -22,7 +22,7 @@ from router.assembly import BackgroundServices
 from router.control.control import ControlPlane
 from router.dispatch.replicas.fleet import Fleet
 from router.observe.overview import findings
-from router.observe.overview.findings import FindingTracker, OverviewFacts, delays_of, is_serving
+from router.observe.overview.findings import FindingTracker, OverviewFacts, get_delays, is_serving
 from router.observe.overview.traffic import CacheReuseTracker, Traffic, rates_to_wire
 from router.receipt_log import ReceiptLog
 
@@ -31,7 +31,7 @@ TICK_SECONDS = 0.5  # between two overviews
 KEEPALIVE_SECONDS = 5.0  # a frame is sent at least this often, even if nothing has changed
 MOST_WATCHERS = 32
 # a new router waits this long for its replicas before it reports that no specialist serves
-_START_SECONDS = delays_of("no_replica").before
+_START_SECONDS = get_delays("no_replica").before
 _CPU_SHARE = 0.02  # share of a core; if many replicas make overviews costly, fewer are created
 STEP_SECONDS = 5.0
 MOST_POINTS = 720

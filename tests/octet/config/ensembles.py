@@ -42,7 +42,7 @@ from octet.config.ensemble import (
     TelemetryConfig,
     with_default_tasks,
 )
-from octet.config.fields import SchemaField, fields_of
+from octet.config.fields import SchemaField, get_fields
 from octet.limits import Range
 
 _ConfigT = TypeVar("_ConfigT")
@@ -105,7 +105,7 @@ def _texts(field: SchemaField) -> st.SearchStrategy[str]:
 
 
 def configs(kind: type[_ConfigT], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[_ConfigT]:
-    fields = fields_of(kind)  # type: ignore[arg-type]
+    fields = get_fields(kind)  # type: ignore[arg-type]
     drawn = {name: values(field) for name, field in fields.items() if not field.note(RefersTo)}
     return st.builds(kind, **(drawn | given))
 
@@ -233,13 +233,13 @@ def written(ensemble: Ensemble, at_the_top: str | None = None) -> str:
 
 def _plain(table: Any) -> dict[str, Any]:
     kind: type = type(table)
-    found = {name: getattr(table, name) for name in fields_of(kind) if name != "source"}
+    found = {name: getattr(table, name) for name in get_fields(kind) if name != "source"}
     if isinstance(table, SpecialistConfig):
         found.pop("replicas" if table.addresses else "addresses")
     if isinstance(table, RuleConfig):
         for name in ("contains", "at_least") if table.detect else ("detect",):
             found.pop(name)
-    return {name: _value(fields_of(kind)[name], value) for name, value in found.items()}
+    return {name: _value(get_fields(kind)[name], value) for name, value in found.items()}
 
 
 def _value(field: SchemaField, value: Any) -> Any:

@@ -25,7 +25,7 @@ from octet.config.ensemble import (
     StoreConfig,
     TaskConfig,
 )
-from octet.config.fields import SchemaField, compare_ensembles, ensemble_digest, fields_of
+from octet.config.fields import SchemaField, compare_ensembles, ensemble_digest, get_fields
 from octet.config.loader import default_ensemble
 from tests.octet.config.ensembles import ensembles, values
 
@@ -85,7 +85,7 @@ SECTIONS: list[tuple[str, type, Any, Callable[[Ensemble, Any], Ensemble]]] = [
 FIELDS = [
     (section, field, item, put)
     for section, kind, item, put in SECTIONS
-    for field in fields_of(kind).values()
+    for field in get_fields(kind).values()
     if field.name != "name" and (field.optional or not field.is_table)
 ]
 

@@ -27,7 +27,7 @@ from octet.config.ensemble import (
     TaskConfig,
     TlsConfig,
 )
-from octet.config.fields import SchemaField, compare_ensembles, fields_of
+from octet.config.fields import SchemaField, compare_ensembles, get_fields
 from octet.config.loader import parse_ensemble
 from octet.config.values import format_size
 from octet.limits import Range
@@ -99,7 +99,7 @@ def items(name: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", [*SECTIONS, *WITHIN])
 def test_every_key_is_documented_with_default_and_range(name: str) -> None:
     fields = {
-        key: field for key, field in fields_of((SECTIONS | WITHIN)[name]).items() if key != "name" or name == "rules"
+        key: field for key, field in get_fields((SECTIONS | WITHIN)[name]).items() if key != "name" or name == "rules"
     }
     documented = items(name)
     assert list(documented) == list(fields)
@@ -111,7 +111,7 @@ def test_every_key_is_documented_with_default_and_range(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in SECTIONS if name not in ("intents", "rules", "tasks", "router")])
 def test_live_and_shared_keys_are_marked(name: str) -> None:
     documented = items(name)
-    for key, field in fields_of(SECTIONS[name]).items():
+    for key, field in get_fields(SECTIONS[name]).items():
         if key != "name":
             live = ["live"] if field.has(FieldFlag.LIVE) else ["live*"] if key in ("describe", "examples") else []
             top = ["top"] if field.has(FieldFlag.SHARED) else []
@@ -121,7 +121,7 @@ def test_live_and_shared_keys_are_marked(name: str) -> None:
 
 def test_every_top_level_key_is_documented() -> None:
     documented = " ".join(rows(DOCUMENT, "key")) + " " + " ".join(SECTIONS)
-    assert set(re.findall(r"\w+", documented)) == {key for key in fields_of(Ensemble) if key != "source"}
+    assert set(re.findall(r"\w+", documented)) == {key for key in get_fields(Ensemble) if key != "source"}
 
 
 def test_the_tasks_and_detectors_are_those_of_the_code() -> None:

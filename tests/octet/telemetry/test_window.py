@@ -150,7 +150,7 @@ def test_million_samples_stay_within_memory_and_error_bounds() -> None:
         at = START + index * 2 * SECONDS / number
         seconds = pool[index % len(pool)]
         found.current(at).add(seconds)
-        if found.counts(found.slice_of(at), end):
+        if found.counts(found.find_slice(at), end):
             kept.append(seconds)
         if index % 49_999 == 0:
             found.total(at)

@@ -198,7 +198,7 @@ async def test_comparisons_and_audit_rows_of_a_request_are_found(url: str) -> No
         for subject in ("stl", "stl-0", "debug"):
             await store.change_all([], audit_row(subject))
         for _ in ("held", "written"):
-            assert [row.raw for row in await store.comparisons_of("ann:mine")] == [b"2", b"1", b"0"]
+            assert [row.raw for row in await store.find_comparisons("ann:mine")] == [b"2", b"1", b"0"]
             await eventually(lambda: store.counters().held_comparisons == 0)
         at = NOW * 1000
         for subjects, since, until, found in (
@@ -208,8 +208,8 @@ async def test_comparisons_and_audit_rows_of_a_request_are_found(url: str) -> No
             (["", "\0"], 0, at, []),
             ([], 0, at, []),
         ):
-            assert [row.subject for row in await store.audit_of(subjects, since, until, 9)] == found
-        (last,) = await store.audit_of(["stl", "stl-0"], at, at, 1)
+            assert [row.subject for row in await store.find_audit(subjects, since, until, 9)] == found
+        (last,) = await store.find_audit(["stl", "stl-0"], at, at, 1)
         assert last.subject == "stl-0"
 
 
@@ -219,8 +219,8 @@ async def test_an_unavailable_store_is_reported(tmp_path: Path) -> None:
         calls: list[Any] = [
             store.newest_receipts(ReceiptQuery(9)),
             store.receipts_by_id("r1"),
-            store.comparisons_of("r1"),
-            store.audit_of(["stl"], 0, NOW, 9),
+            store.find_comparisons("r1"),
+            store.find_audit(["stl"], 0, NOW, 9),
         ]
         for call in calls:
             with pytest.raises(StoreUnavailable):

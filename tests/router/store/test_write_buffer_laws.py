@@ -60,7 +60,7 @@ def test_buffered_counts_are_the_received_minus_the_written_and_dropped(events: 
                     here[key] -= good
             under_way = set() if held._batch is None else {key for _, key, _ in held._batch.counts}
             for key in here:
-                good, bad = held.counts_of(("demand", key, 0))
+                good, bad = held.get_counts(("demand", key, 0))
                 assert bad == 2 * good and good in (here[key], 0)
                 assert good or not here[key] or key not in under_way, (
                     "counts of a batch that is being written must not be dropped"
