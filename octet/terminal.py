@@ -167,5 +167,5 @@ def format_percent(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
 
 
-def pluralise(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

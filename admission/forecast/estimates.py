@@ -237,7 +237,7 @@ class PriceFit:
         for i, (price, unit) in enumerate(zip(prior, units, strict=True)):
             matrix[i][i] += ridge
             right[i] += ridge * price * unit
-        best = _minimise(matrix, right)
+        best = _minimize(matrix, right)
         return (best[0] / units[0], best[1] / units[1], best[2] / units[2])
 
     def _first_guess(self, usual: float) -> Vector:
@@ -246,7 +246,7 @@ class PriceFit:
         return (usual / 2, usual / 2 * step / (tokens * self._units[1]), 0.0)
 
 
-def _minimise(matrix: list[list[float]], right: list[float]) -> list[float]:
+def _minimize(matrix: list[list[float]], right: list[float]) -> list[float]:
     """Return the non-negative vector x that minimises x'Mx - 2b'x."""
     best, least = [0.0, 0.0, 0.0], 0.0
     for subset in _SUBSETS:

@@ -9,7 +9,7 @@ from typing import Any
 from octet.cli.arguments import EXIT_INVALID, Commands, add_parser
 from octet.config.ensemble import Ensemble, SpecialistConfig
 from octet.config.yaml_tree import ConfigInvalid
-from octet.terminal import ONE_LINE, format_table, install_hint, pluralise
+from octet.terminal import ONE_LINE, format_table, install_hint, pluralize
 
 _DESCRIPTION = """\
 Validate a configuration file without starting anything. Every problem is printed
@@ -40,7 +40,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         print(f"octet check: {error}; install it with: {install_hint('router')}", file=sys.stderr)
         return EXIT_INVALID
-    summary = summarise(ensemble)
+    summary = summarize(ensemble)
     print(json.dumps(summary, indent=2, ensure_ascii=False) if arguments.json else format_summary(summary))
     return 0
 
@@ -52,7 +52,7 @@ def load_ensemble(file: Path | None, *, files: bool = True) -> Ensemble:
     return default_ensemble() if file is None else read_ensemble(file, files=files)
 
 
-def summarise(ensemble: Ensemble) -> dict[str, Any]:
+def summarize(ensemble: Ensemble) -> dict[str, Any]:
     """Summarise the ensemble for `--json` and for the text. `kv_bytes` does not include model weights."""
     from octet.config.fields import ensemble_digest
 
@@ -62,7 +62,7 @@ def summarise(ensemble: Ensemble) -> dict[str, Any]:
         "name": ensemble.name,
         "source": None if ensemble.source is None else str(ensemble.source),
         "digest": ensemble_digest(ensemble),
-        "specialists": [_summarise_specialist(each) for each in specialists],
+        "specialists": [_summarize_specialist(each) for each in specialists],
         "rules": [f"{rule.name} -> {rule.specialist}" for rule in ensemble.rules],
         "intents": [f"{intent.name} -> {intent.specialist or 'by its text'}" for intent in ensemble.intents],
         "tasks": [task.name for task in ensemble.tasks],
@@ -76,7 +76,7 @@ def summarise(ensemble: Ensemble) -> dict[str, Any]:
     }
 
 
-def _summarise_specialist(specialist: SpecialistConfig) -> dict[str, Any]:
+def _summarize_specialist(specialist: SpecialistConfig) -> dict[str, Any]:
     names = ("name", "replicas", "block_size", "max_tokens", "fallback")
     return {
         **{name: getattr(specialist, name) for name in names},
@@ -102,7 +102,7 @@ def format_summary(summary: dict[str, Any]) -> str:
         "memory": f"{_megabytes(summary['kv_bytes'])} of KV pools{weights}",
         "digest": summary["digest"][:16],
     }
-    heading = f"{source}: {summary['name']}, {pluralise(len(specialists), 'specialist')}"
+    heading = f"{source}: {summary['name']}, {pluralize(len(specialists), 'specialist')}"
     table = format_table(_HEADING, [_specialist_row(each) for each in specialists], width=ONE_LINE)
     return "\n".join([heading, "", table, "", *(f"{name:<11} {value}" for name, value in lines.items())])
 

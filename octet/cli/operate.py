@@ -19,7 +19,7 @@ from octet.client.errors import DeadlineExceeded, NotFound, OctetError
 from octet.client.operator import DEFAULT_REASON, Operator
 from octet.client.records import BreakerInfo, LaneInfo, Objective, ReplicaInfo, Slo
 from octet.client.wire_record import WireRecord
-from octet.terminal import format_age, format_duration, format_latency, format_percent, format_table, pluralise
+from octet.terminal import format_age, format_duration, format_latency, format_percent, format_table, pluralize
 
 RecordT = TypeVar("RecordT", bound=WireRecord)
 Columns = Sequence[str | tuple[str, str | Callable[[Any], object]]]
@@ -376,7 +376,7 @@ def _list_slos(operator: Operator, arguments: argparse.Namespace) -> cli.Result:
 
 def format_slos(slos: Sequence[Slo]) -> str:
     windows = dict.fromkeys(
-        f"latencies over the last {format_duration(each.window_seconds)}, of {pluralise(each.routers, 'router')}, "
+        f"latencies over the last {format_duration(each.window_seconds)}, of {pluralize(each.routers, 'router')}, "
         f"within {each.relative_error:.1%}; correct: over the last {format_duration(each.correctness_window_seconds)}"
         for each in slos
     )

@@ -7,7 +7,7 @@ from octet.client.operator import RequestExplanation
 from octet.client.receipts import DecisionInfo, Receipt, Usage
 from octet.client.records import AttemptInfo, AuditEntry, ForecastInfo
 from octet.telemetry.outcomes import request_outcome
-from octet.terminal import format_moment, format_seconds, pluralise
+from octet.terminal import format_moment, format_seconds, pluralize
 
 Sentences = Iterator[str]  # empty sentences are left out
 MAX_ATTEMPTS = 4  # maximum attempts on a receipt, which keeps the last ones
@@ -284,8 +284,8 @@ def _admission(receipt: Receipt) -> Sentences:
     if admission is None:
         yield "No replica admitted it."
         return
-    ahead = "nothing" if admission.queue_position == 0 else pluralise(admission.queue_position, "request")
-    tokens = f"{pluralise(admission.prompt_tokens, 'prompt token')}, at most {pluralise(admission.max_tokens, 'token')}"
+    ahead = "nothing" if admission.queue_position == 0 else pluralize(admission.queue_position, "request")
+    tokens = f"{pluralize(admission.prompt_tokens, 'prompt token')}, at most {pluralize(admission.max_tokens, 'token')}"
     queue = f"{receipt.replica or 'The replica'} admitted it with {ahead} ahead in the queue"
     yield f"{queue}: {tokens} to generate, seed {admission.seed}."
     if admission.forecast is None:
@@ -308,7 +308,7 @@ def _forecast(forecast: ForecastInfo) -> Sentences:
         yield "No other request was displaced for it."
     for number, how in ((forecast.displaced, "shed"), (forecast.set_aside, "suspended")):
         if number:
-            yield f"{pluralise(number, 'request')} of lower priority {_was(number)} {how} for it."
+            yield f"{pluralize(number, 'request')} of lower priority {_was(number)} {how} for it."
 
 
 def _was(number: int) -> str:
@@ -321,13 +321,13 @@ def _work(receipt: Receipt) -> Sentences:
         yield "Its token counts are not on the receipt." if receipt.admission is not None else ""
         return
     computed = usage.prompt_tokens - usage.cache_hit_tokens
-    prompt = f"Of {pluralise(usage.prompt_tokens, 'prompt token')}, {usage.cache_hit_tokens} came from the cache"
+    prompt = f"Of {pluralize(usage.prompt_tokens, 'prompt token')}, {usage.cache_hit_tokens} came from the cache"
     why = "; everything reusable was reused" if usage.timings.queued is not None else ""
     if usage.miss_reason:
         why = f": {_MISS_REASONS.get(usage.miss_reason, usage.miss_reason.replace('_', ' '))} ({usage.miss_reason})"
     yield f"{prompt} and {computed} {_was(computed)} computed{why}."
     rate = "" if usage.tokens_per_second is None else f", {usage.tokens_per_second:.1f} per second"
-    yield f"It generated {pluralise(usage.completion_tokens, 'token')}{rate}."
+    yield f"It generated {pluralize(usage.completion_tokens, 'token')}{rate}."
     if usage.times_preempted == 0:
         yield "It was never preempted."
         return
@@ -359,7 +359,7 @@ def _finish(usage: Usage, max_tokens: int) -> str:
     if usage.stop_string is not None:
         return f'The answer ended at the stop string "{usage.stop_string}".'
     if usage.finish_reason == "length":
-        return "The answer reached its maximum length" + (f", {pluralise(max_tokens, 'token')}." if max_tokens else ".")
+        return "The answer reached its maximum length" + (f", {pluralize(max_tokens, 'token')}." if max_tokens else ".")
     if not usage.finish_reason:
         return ""
     return _FINISH_REASONS.get(usage.finish_reason, f"The answer ended with {usage.finish_reason}.")

@@ -231,7 +231,7 @@ def single_request_handler(handler: Any, scope: CallScope, reader: RequestReader
     async def serve(_: Any, context: Context) -> Any:
         try:
             with scope():
-                request = _deserialise(await reader.read(context), handler)
+                request = _deserialize(await reader.read(context), handler)
                 serving = behaviour(request, context)
                 del request
                 return await serving
@@ -249,7 +249,7 @@ def request_stream_handler(handler: Any, scope: CallScope) -> Any:
     async def serve(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
         try:
             with scope():
-                messages = (_deserialise(raw, handler) async for raw in requests)
+                messages = (_deserialize(raw, handler) async for raw in requests)
                 async for answer in handler.stream_stream(messages, context):
                     yield answer
         except Refusal as refusal:
@@ -258,7 +258,7 @@ def request_stream_handler(handler: Any, scope: CallScope) -> Any:
     return grpc.stream_stream_rpc_method_handler(serve, None, handler.response_serializer)
 
 
-def _deserialise(raw: bytes, handler: Any) -> Any:
+def _deserialize(raw: bytes, handler: Any) -> Any:
     """Parse a health or reflection request; gRPC would report a malformed one as an internal error. Raises Refusal."""
     if handler.request_deserializer is None:
         return raw

@@ -228,7 +228,7 @@ def read_weight(stored: GgufTensor) -> Weight:
         return _view(stored)
     blocks, rows = _blocks(stored), stored.shape[0]
     if stored.kind.name == "Q6_K":
-        return requantise(q6_k(blocks), rows)
+        return requantize(q6_k(blocks), rows)
     scale, minimum = RANGES[stored.kind.name](blocks)
     q = torch.from_numpy(INTEGERS[stored.kind.name](blocks)).view(rows, -1)
     return Affine(8 if stored.kind.name == "Q8_0" else 4, q, _to_half(scale, rows), _to_half(minimum, rows))
@@ -240,7 +240,7 @@ def read_scales(stored: GgufTensor) -> tuple[Tensor, ...]:
     if stored.kind.name in PLAIN:
         return (_view(stored),)
     if stored.kind.name == "Q6_K":
-        weight = requantise(q6_k(_blocks(stored)), stored.shape[0])
+        weight = requantize(q6_k(_blocks(stored)), stored.shape[0])
         return weight.scale, weight.minimum
     return tuple(_to_half(values, stored.shape[0]) for values in RANGES[stored.kind.name](_blocks(stored)))
 
@@ -289,7 +289,7 @@ def q6_k(blocks: Bytes) -> Floats:
 
 
 @np.errstate(all="ignore")
-def requantise(values: Floats, rows: int) -> Affine:
+def requantize(values: Floats, rows: int) -> Affine:
     """Quantise groups of 32 floats to 8 bits, with an error of at most half a step."""
     minimum = -_half_above(-values.min(axis=1, keepdims=True))
     scale = _half_above((values.max(axis=1, keepdims=True) - minimum) / 255)

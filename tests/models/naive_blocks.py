@@ -66,7 +66,7 @@ NAIVE: dict[str, tuple[int, Callable[[bytes], list[float]]]] = {
 }
 
 
-def dequantised(kind: str, data: bytes, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def dequantize(kind: str, data: bytes, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     size, read = NAIVE[kind]
     blocks: Iterator[bytes] = (data[at : at + size] for at in range(0, len(data), size))
     return np.array([value for block in blocks for value in read(block)]).reshape(shape)

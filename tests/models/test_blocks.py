@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from specialist.models.gguf_reader import TENSOR_TYPES, GgufTensor, read_scales, read_weight, requantise
+from specialist.models.gguf_reader import TENSOR_TYPES, GgufTensor, read_scales, read_weight, requantize
 from specialist.models.weights import GROUP, Affine, dense
 from tests.models.gguf_writer import Blob, random_blob
-from tests.models.naive_blocks import dequantised
+from tests.models.naive_blocks import dequantize
 
 BY_NAME = {kind.name: kind for kind in TENSOR_TYPES.values()}
 SHAPE = (24, 512)
@@ -22,7 +22,7 @@ def made(kind: str, seed: int) -> tuple[Affine, np.ndarray[tuple[int, ...], np.d
     weight = read_weight(stored(blob))
     assert isinstance(weight, Affine)
     assert weight.shape == SHAPE
-    return weight, dequantised(kind, blob.data, SHAPE)
+    return weight, dequantize(kind, blob.data, SHAPE)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -77,4 +77,4 @@ def test_a_scale_that_no_half_can_hold_shows_in_the_scales(kind: str, bad: float
 
 def test_requantising_a_constant_group_keeps_it() -> None:
     values = np.full((2, GROUP), 0.5, np.float32)
-    assert torch.equal(dense(requantise(values, 2)), torch.full((2, GROUP), 0.5))
+    assert torch.equal(dense(requantize(values, 2)), torch.full((2, GROUP), 0.5))

@@ -23,17 +23,17 @@ from tests.native.fused import FusedReplica, cache_views, fused_decoder, kernels
 from tests.native.greedy_replica import GreedyReplica, ask
 from tests.native.test_torch_decoder import MODELS, PartlyWrongProposer, expected_answers, prompts
 from tests.native.transformers_models import checkpoint_of, model_config, random_model
-from tests.ops.quantise import quantise
+from tests.ops.quantize import quantize
 
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4}
 
 
-def quantised(model: Any, bits: Literal[4, 8] = 4) -> Checkpoint:
+def quantize_checkpoint(model: Any, bits: Literal[4, 8] = 4) -> Checkpoint:
     """Return a checkpoint with the embedding and every v matrix in 8 bits, as in real files, and the other matrices in
     `bits`."""
     exact = checkpoint_of(model)
     stored = {
-        name: quantise(dense(weight), 8 if name.endswith((".v", "embed")) else bits)
+        name: quantize(dense(weight), 8 if name.endswith((".v", "embed")) else bits)
         if name.rpartition(".")[2] in (*LAYER_MATRICES, "embed", "head")
         else weight
         for name, weight in exact.weights.items()
@@ -62,7 +62,7 @@ def test_greedy_tokens_and_logits_equal_transformers(name: str, tmp_path: Path) 
 def decoders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     model = random_model("llama", seed=1, **SIZES)
     bits: Literal[4, 8] = 8 if "8" in request.param else 4
-    checkpoint = checkpoint_of(model) if request.param == "float32" else quantised(model, bits)
+    checkpoint = checkpoint_of(model) if request.param == "float32" else quantize_checkpoint(model, bits)
     kv_dtype = "float16" if "half" in request.param else "float32"
     folder = tmp_path_factory.mktemp("packed")
 
@@ -116,7 +116,7 @@ def test_freed_blocks_poisoned_with_nan_change_nothing(decoders: Any) -> None:
 @pytest.mark.parametrize("bits", [4, 8])
 def test_small_integers_compute_nearly_as_the_floats_they_stand_for(bits: Literal[4, 8], tmp_path: Path) -> None:
     """Both decoders use the same quantised weights, so all error comes from the 12-bit activations."""
-    checkpoint = quantised(random_model("llama", strength=1.0, **SIZES), bits)
+    checkpoint = quantize_checkpoint(random_model("llama", strength=1.0, **SIZES), bits)
     oracle = GreedyReplica(TorchDecoder(checkpoint, num_blocks=40, block_size=8))
     replica = FusedReplica(fused_decoder(checkpoint, tmp_path))
     for each in (oracle, replica):
@@ -148,7 +148,7 @@ def test_adapters_compute_as_the_reference_does(family: str, tmp_path: Path) -> 
 
 def test_adapters_over_4_bits_compute_nearly_as_over_the_floats_they_stand_for(tmp_path: Path) -> None:
     model = random_model("llama", strength=1.0, **SIZES)
-    checkpoint = quantised(model)
+    checkpoint = quantize_checkpoint(model)
     store = AdapterStore(checkpoint.config, max_adapters=2)
     tensors = random_tensors(LAYER_MATRICES, rank=4, seed=1, model=checkpoint.config)
     weak = {name: tensor * 0.2 for name, tensor in tensors.items()}
@@ -186,7 +186,7 @@ def test_a_damaged_copy_of_the_packed_weights_is_made_anew(damage: str, tmp_path
 
 def test_a_token_that_breaks_its_row_breaks_no_other(tmp_path: Path) -> None:
     model = random_model("llama", **SIZES)
-    checkpoint = quantised(model)
+    checkpoint = quantize_checkpoint(model)
     broken = dense(checkpoint.weights["embed"]).clone()
     broken[7] = torch.nan
     poisoned = replace(checkpoint, weights={**checkpoint.weights, "embed": broken}, revision="f" * 64)

@@ -21,7 +21,7 @@ from specialist.scheduling.step import Emitted, Preempted
 from tests.native.device import DEVICE
 from tests.native.greedy_replica import GreedyReplica, ask
 from tests.native.transformers_models import SMALL, checkpoint_of, greedy, greedy_if, random_model
-from tests.ops.quantise import quantise
+from tests.ops.quantize import quantize
 
 LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 2.0}
@@ -194,7 +194,7 @@ def test_bfloat16_stays_close_to_transformers_in_bfloat16(family: str) -> None:
     assert float(ours) < 2 * float((theirs - expected).norm() / expected.norm())
 
 
-def quantised(checkpoint: Checkpoint, bits: Literal[4, 8]) -> Checkpoint:
+def quantize_checkpoint(checkpoint: Checkpoint, bits: Literal[4, 8]) -> Checkpoint:
     """Return a checkpoint of mixed widths, as in real files. Every o matrix is in floats. The embedding and every v
     matrix are in 8 bits if `bits` is 4, and in 4 bits if it is 8. All other matrices are in `bits`."""
     widths: dict[str, Literal[4, 8]] = {"v": 12 - bits, "embed": 12 - bits}  # type: ignore[dict-item]
@@ -202,14 +202,14 @@ def quantised(checkpoint: Checkpoint, bits: Literal[4, 8]) -> Checkpoint:
     for name, weight in checkpoint.weights.items():
         part = name.rpartition(".")[2]
         if part in (*LAYER_MATRICES, "embed", "head") and part != "o":
-            weights[name] = quantise(dense(weight), widths.get(part, bits))
+            weights[name] = quantize(dense(weight), widths.get(part, bits))
     return replace(checkpoint, weights=weights)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 def test_small_integers_compute_as_the_floats_they_stand_for(bits: Literal[4, 8]) -> None:
     model = random_model("llama", hidden_size=64, intermediate_size=96, num_attention_heads=4, vocab_size=144)
-    small = quantised(checkpoint_of(model), bits)
+    small = quantize_checkpoint(checkpoint_of(model), bits)
     floats = replace(small, weights={name: dense(weight) for name, weight in small.weights.items()})
 
     def logits(checkpoint: Checkpoint, linear: MakeLinear, device: torch.device = DEVICE) -> Tensor:

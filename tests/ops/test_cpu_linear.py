@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from specialist.models.weights import GROUP, Affine, Weight
 from specialist.ops.cpu.linear import PackedLinear
 from tests.native.fused import kernels
-from tests.ops.quantise import quantise
+from tests.ops.quantize import quantize
 
 Bits = Literal[4, 8]
 
@@ -19,7 +19,7 @@ Bits = Literal[4, 8]
 def weight_of(rows: int, columns: int, bits: int, seed: int = 0) -> Weight:
     torch.manual_seed(seed)
     floats = torch.randn(rows, columns)
-    return floats if bits == 32 else quantise(floats, 8 if bits == 8 else 4)
+    return floats if bits == 32 else quantize(floats, 8 if bits == 8 else 4)
 
 
 shapes = st.tuples(st.integers(1, 40), st.integers(1, 6).map(lambda groups: groups * GROUP), st.integers(1, 19))

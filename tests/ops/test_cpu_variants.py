@@ -19,7 +19,7 @@ from specialist.ops.cpu.sampling import FusedSampler
 from specialist.ops.reference.sampling import SampleRow
 from tests.native.fused import FusedReplica, kernels
 from tests.native.greedy_replica import ask
-from tests.native.test_fused_decoder import SIZES, quantised
+from tests.native.test_fused_decoder import SIZES, quantize_checkpoint
 from tests.native.test_torch_decoder import prompts
 from tests.native.transformers_models import checkpoint_of, random_model
 from tests.ops.test_cpu_linear import weight_of
@@ -127,7 +127,7 @@ def test_a_whole_decoder(name: str, variant: Any, tmp_path: Path) -> None:
     family, bits, kv_dtype, block_size = DECODERS[name]
     changes = {"qwen3": {"head_dim": 24}, "mistral": {"sliding_window": 24}}.get(family, {})
     model = random_model(family, **SIZES, **changes)
-    checkpoint = checkpoint_of(model) if bits == 32 else quantised(model, 8 if bits == 8 else 4)
+    checkpoint = checkpoint_of(model) if bits == 32 else quantize_checkpoint(model, 8 if bits == 8 else 4)
     prepared = pack_checkpoint(checkpoint, tmp_path)
 
     def logits(library: Any) -> list[Tensor]:

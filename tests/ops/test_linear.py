@@ -12,7 +12,7 @@ from specialist.models.weights import Affine
 from specialist.ops.cpu.linear import DynQuant, Int4Pack, add_halves, split_nibbles
 from specialist.ops.reference.layers import Dense, MakeLinear, embed, stack_weights
 from tests.native.device import DEVICE
-from tests.ops.quantise import quantise
+from tests.ops.quantize import quantize
 
 CPU = torch.device("cpu")
 Bits = Literal[4, 8]
@@ -28,7 +28,7 @@ BFLOAT16_ROUNDOFF = 2**-8
 
 def random_affine(bits: Bits, rows: int = 32, columns: int = 96, seed: int = 0) -> Affine:
     torch.manual_seed(seed)
-    return quantise(torch.randn(rows, columns) * 0.1 + 0.02, bits)
+    return quantize(torch.randn(rows, columns) * 0.1 + 0.02, bits)
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -251,7 +251,7 @@ class Candidates(NamedTuple):
         places = torch.from_numpy(np.flatnonzero(kept.numpy()))
         return Candidates(self.scores[places], self.ids[places])
 
-    def normalised(self) -> "Candidates":
+    def normalize(self) -> "Candidates":
         return Candidates(self.scores.log_softmax(0), self.ids)
 
 
@@ -268,13 +268,13 @@ def select_candidates(logits: Tensor, want: Sampling) -> Candidates:
     """Return the candidates that pass the filters, with float64 log probabilities. The largest logit must be finite."""
     found = top_candidates(logits, want.top_k)
     below = found.scores.double() - found.scores.max().double()  # at most 0, so that no temperature overflows
-    found = Candidates(below / max(want.temperature, _COLDEST), found.ids).normalised()
+    found = Candidates(below / max(want.temperature, _COLDEST), found.ids).normalize()
     if want.typical_p < 1.0:
         found = _typical(found, want.typical_p)
     if want.top_p < 1.0:
         found = _top_p(found, want.top_p)
     if want.min_p > 0.0:
-        found = found.only(found.scores >= found.scores.max() + log(want.min_p)).normalised()
+        found = found.only(found.scores >= found.scores.max() + log(want.min_p)).normalize()
     return found
 
 
@@ -286,7 +286,7 @@ def _typical(found: Candidates, mass: float) -> Candidates:
     order = argsort_ascending(distance)
     last = (p[order].cumsum(0) < mass).sum().clamp(max=len(order) - 1)
     furthest = distance.take(order.take(last))  # indexing with a 0-dimensional tensor would sync
-    return found.only(distance <= furthest).normalised()
+    return found.only(distance <= furthest).normalize()
 
 
 def _top_p(found: Candidates, mass: float) -> Candidates:
@@ -298,7 +298,7 @@ def _top_p(found: Candidates, mass: float) -> Candidates:
     count = ((p.cumsum(0) - p) < mass).sum().clamp(min=1)
     least = ranked.take(count - 1)
     above, equal = found.scores > least, found.scores == least
-    return found.only(above | (equal & (equal.cumsum(0) <= count - above.sum()))).normalised()
+    return found.only(above | (equal & (equal.cumsum(0) <= count - above.sum()))).normalize()
 
 
 def draw_token(found: Candidates, uniform: float) -> Tensor:

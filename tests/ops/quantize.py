@@ -8,7 +8,7 @@ from torch import Tensor
 from specialist.models.weights import GROUP, Affine
 
 
-def quantise(weight: Tensor, bits: Literal[4, 8]) -> Affine:
+def quantize(weight: Tensor, bits: Literal[4, 8]) -> Affine:
     rows, columns = weight.shape
     groups = weight.view(rows, columns // GROUP, GROUP)
     low = groups.amin(-1).half()
