@@ -172,7 +172,7 @@ class OfferOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class OutcomeCounts:
     offered: int
     ends: Counter[str]  # by end; the counts add up to `offered`
     refusals: Counter[str]  # by reason
@@ -185,12 +185,14 @@ class Tally:
         return self.offered - self.ends["refused"]
 
 
-def tally(outcomes: Sequence[OfferOutcome], window: tuple[float, float], priority: int | None = None) -> Tally:
+def count_outcomes(
+    outcomes: Sequence[OfferOutcome], window: tuple[float, float], priority: int | None = None
+) -> OutcomeCounts:
     """Count all outcomes, or those of `priority`. Rates include only answers in time that ended within the window."""
     kept = [outcome for outcome in outcomes if priority in (None, outcome.offer.priority)]
     begin, end = window
     good = [each.offer for each in kept if each.end == "in time" and begin <= each.at < end]
-    return Tally(
+    return OutcomeCounts(
         offered=len(kept),
         ends=Counter(dict.fromkeys(ENDS, 0) | Counter(each.end for each in kept)),
         refusals=Counter(each.reason for each in kept if each.end == "refused"),

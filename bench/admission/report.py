@@ -5,7 +5,7 @@ from itertools import groupby
 from math import inf
 from statistics import median
 
-from bench.admission.load import MISSED, End, OfferOutcome, Run, System, Tally, tally
+from bench.admission.load import MISSED, End, OfferOutcome, OutcomeCounts, Run, System, count_outcomes
 from bench.admission.simulated import HORIZON, ratio
 from bench.timing import Targets
 from simulation.results import BenchRecord, format_figure, percentile, summary
@@ -39,9 +39,9 @@ def class_records(runs: Sequence[Run], priorities: Sequence[int]) -> Iterator[Be
     for load, system, group in _grouped(runs):
         for priority in priorities:
             case = f"{load_case(load)}, priority {priority}"
-            tallies = [tally(run.outcomes, run.window, priority) for run in group]
+            counts = [count_outcomes(run.outcomes, run.window, priority) for run in group]
             for metric, unit, value in _CLASS_FIGURES:
-                yield summary([value(each) for each in tallies], BENCH, case, metric, unit, system)
+                yield summary([value(each) for each in counts], BENCH, case, metric, unit, system)
 
 
 def load_records(runs: Sequence[Run]) -> Iterator[BenchRecord]:
@@ -102,12 +102,12 @@ def within_factor(run: Run, factor: float = WITHIN, below: float = inf) -> float
     return sum(each is not None and 1 / factor <= each <= factor for each in ratios) / len(ratios)
 
 
-def _whole(run: Run) -> Tally:
-    return tally(run.outcomes, run.window)
+def _whole(run: Run) -> OutcomeCounts:
+    return count_outcomes(run.outcomes, run.window)
 
 
-def peaks(runs: Sequence[Run], system: System) -> dict[int, Tally]:
-    """Return the tallies, by seed, of the load with the highest median of `work`."""
+def peaks(runs: Sequence[Run], system: System) -> dict[int, OutcomeCounts]:
+    """Return the counts, by seed, of the load with the highest median of `work`."""
     goodputs = {
         load: {run.seed: _whole(run) for run in group} for load, mine, group in _grouped(runs) if mine == system
     }
@@ -120,15 +120,15 @@ def _grouped(runs: Sequence[Run]) -> Iterator[tuple[float, System, list[Run]]]:
         yield load, system, list(group)
 
 
-def _ended(*ends: End) -> Callable[[Tally], float]:
+def _ended(*ends: End) -> Callable[[OutcomeCounts], float]:
     return lambda each: sum(each.ends[end] for end in ends)
 
 
-def _refused(reason: str) -> Callable[[Tally], float]:
+def _refused(reason: str) -> Callable[[OutcomeCounts], float]:
     return lambda each: each.refusals[reason]
 
 
-_CLASS_FIGURES: tuple[tuple[str, str, Callable[[Tally], float]], ...] = (
+_CLASS_FIGURES: tuple[tuple[str, str, Callable[[OutcomeCounts], float]], ...] = (
     ("offered", "", lambda each: each.offered),
     ("refused", "", _ended("refused")),
     ("admitted", "", lambda each: each.admitted),
@@ -142,7 +142,7 @@ _CLASS_FIGURES: tuple[tuple[str, str, Callable[[Tally], float]], ...] = (
 )
 
 
-def _load_figures(peak: dict[int, Tally], top: int) -> Iterable[tuple[str, str, Callable[[Run], float | None]]]:
+def _load_figures(peak: dict[int, OutcomeCounts], top: int) -> Iterable[tuple[str, str, Callable[[Run], float | None]]]:
     return (
         ("answers in time", "1/s", lambda run: _whole(run).answers),
         ("tokens in time", "tok/s", lambda run: _whole(run).tokens),

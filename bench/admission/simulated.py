@@ -25,9 +25,9 @@ from bench.admission.load import (
     Run,
     Source,
     System,
+    count_outcomes,
     offers,
     step_loop,
-    tally,
 )
 from octet.clock import Clock
 from specialist.scheduling.loop import ReplicaCore, make_booking, prices_from_cost_model
@@ -349,7 +349,7 @@ def tuned(plan: Plan, asked: dict[int, list[Offer]], load: float) -> list[Run]:
     tries = (
         [run(plan, mine, load, "fcfs tuned", seed, length) for seed, mine in asked.items()] for length in plan.lengths
     )
-    return max(tries, key=lambda runs: sum(tally(each.outcomes, each.window).answers for each in runs))
+    return max(tries, key=lambda runs: sum(count_outcomes(each.outcomes, each.window).answers for each in runs))
 
 
 def run(plan: Plan, asked: list[Offer], load: float, system: System, seed: int, length: int = QUEUE) -> Run:

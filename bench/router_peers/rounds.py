@@ -39,34 +39,35 @@ async def first_tokens(path: RoutePath, case: FirstTokens) -> list[float]:
 
 
 async def flood(path: RoutePath, case: Flood) -> FloodResult:
-    tally = _Tally()
+    received = _ReceivedTokens()
     async with path.caller(True) as caller:
         callers = [
-            asyncio.ensure_future(_again_and_again(caller, case, tally.of(each))) for each in range(case.at_once)
+            asyncio.ensure_future(_again_and_again(caller, case, received.count_for(each)))
+            for each in range(case.at_once)
         ]
         try:
-            await _all_begun(callers, case, tally)
-            before, messages, began, cpu = tally.tokens, tally.messages, perf_counter(), _cpu(path.router)
+            await _all_begun(callers, case, received)
+            before, messages, began, cpu = received.tokens, received.messages, perf_counter(), _cpu(path.router)
             await _unless_failed(callers, case.seconds)
-            while tally.tokens - before < _ENOUGH * case.at_once and perf_counter() - began < _MOST_SECONDS:
+            while received.tokens - before < _ENOUGH * case.at_once and perf_counter() - began < _MOST_SECONDS:
                 await _unless_failed(callers, _LONGER)
-            if tally.tokens == before:
+            if received.tokens == before:
                 raise CallFailed(f"no token arrived within {perf_counter() - began:.0f} s")
             seconds, spent = perf_counter() - began, _cpu(path.router) - cpu
-            return FloodResult(tally.tokens - before, seconds, spent, tally.messages - messages)
+            return FloodResult(received.tokens - before, seconds, spent, received.messages - messages)
         finally:
             for each in callers:
                 each.cancel()
             await asyncio.gather(*callers, return_exceptions=True)
 
 
-class _Tally:
+class _ReceivedTokens:
     def __init__(self) -> None:
         self.tokens = 0
         self.messages = 0
         self.begun: set[int] = set()  # callers that have received a token
 
-    def of(self, caller: int) -> OnTokens:
+    def count_for(self, caller: int) -> OnTokens:
         def on_tokens(tokens: int, messages: int) -> None:
             self.tokens += tokens
             self.messages += messages
@@ -80,10 +81,10 @@ async def _again_and_again(caller: Caller, case: Flood, on_tokens: OnTokens) -> 
         await caller.call(prompt, case.order, on_tokens, stream=case.stream)
 
 
-async def _all_begun(callers: Sequence["asyncio.Task[None]"], case: Flood, tally: _Tally) -> None:
+async def _all_begun(callers: Sequence["asyncio.Task[None]"], case: Flood, received: _ReceivedTokens) -> None:
     began = perf_counter()
     await _unless_failed(callers, _RAMP * case.seconds)
-    while len(tally.begun) < len(callers) and perf_counter() - began < _MOST_SECONDS:
+    while len(received.begun) < len(callers) and perf_counter() - began < _MOST_SECONDS:
         await _unless_failed(callers, _CALM_SECONDS)
 
 

@@ -18,9 +18,9 @@ from bench.admission.load import (
     ReplicaSetup,
     Run,
     System,
+    count_outcomes,
     drawn,
     step_loop,
-    tally,
 )
 from bench.admission.report import class_records, load_records, missed_while_lower_served, within_factor
 from bench.admission.simulated import (
@@ -92,13 +92,13 @@ def test_every_offer_ends_once(load: float, system: System) -> None:
     outcomes = played(load, system, seed=1).outcomes
     numbers = [outcome.offer.number for outcome in outcomes]
     assert sorted(numbers) == list(range(len(numbers)))
-    whole = tally(outcomes, (0.0, 20.0))
+    whole = count_outcomes(outcomes, (0.0, 20.0))
     assert whole.offered == sum(whole.ends.values()) == len(outcomes)
     assert whole.ends["refused"] == sum(whole.refusals.values())
     assert whole.offered == whole.admitted + whole.ends["refused"]
     assert whole.ends["failed"] == whole.ends["cancelled"] == 0
     classes = [
-        tally([each for each in outcomes if each.offer.priority == priority], (0.0, 20.0))
+        count_outcomes([each for each in outcomes if each.offer.priority == priority], (0.0, 20.0))
         for priority in Mix().priorities
     ]
     assert sum((each.ends for each in classes), Counter()) == +whole.ends
@@ -148,7 +148,7 @@ def test_only_answers_in_time_within_the_window_count_for_rates(
     ends: list[tuple[str, int, float]], window: tuple[float, float]
 ) -> None:
     outcomes = [OfferOutcome(offer(i, priority), end, at) for i, (end, priority, at) in enumerate(ends)]  # type: ignore[arg-type]
-    counted = tally(outcomes, window)
+    counted = count_outcomes(outcomes, window)
     good = sum(end == "in time" and window[0] <= at < window[1] for end, _, at in ends)
     assert counted.answers == pytest.approx(good / (window[1] - window[0]))
     assert counted.tokens == pytest.approx(15 * good / (window[1] - window[0]))

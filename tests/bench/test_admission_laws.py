@@ -11,7 +11,7 @@ import pytest
 
 from admission.forecast.bookings import BookedRequest
 from admission.forecast.forecast import Displacement, Forecast, ForecastTimes
-from bench.admission.load import MISSED, Mix, Plan, ReplicaSetup, Run, drawn, tally
+from bench.admission.load import MISSED, Mix, Plan, ReplicaSetup, Run, count_outcomes, drawn
 from bench.admission.report import missed_while_lower_served, peaks, within_factor
 from bench.admission.simulated import capacity, ratio, run, tuned
 from bench.commands import admission as command
@@ -66,7 +66,7 @@ def _late_by_half(trial: Forecast, entry: BookedRequest, times: ForecastTimes) -
 
 
 def answers(one: Run) -> float:
-    return tally(one.outcomes, one.window).answers
+    return count_outcomes(one.outcomes, one.window).answers
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_goodput_is_one_and_a_half_times_that_of_first_come_first_served(load: f
 
 
 def work_in_time(one: Run) -> float:
-    return tally(one.outcomes, one.window).work
+    return count_outcomes(one.outcomes, one.window).work
 
 
 def missed(one: Run, priority: int) -> int:

@@ -58,16 +58,16 @@ def judge(parser: Parser, raw: bytes, what: str) -> bool:
     except parser.refuses:
         accepted = False
     except _Hangs:
-        raise LawBroken(f"{parser.name}, {what}: hangs with {shown(raw)}") from None
+        raise LawBroken(f"{parser.name}, {what}: hangs with {abridge(raw)}") from None
     except Exception as error:
-        raise LawBroken(f"{parser.name}, {what}: {type(error).__name__}: {error!s:.200} from {shown(raw)}") from error
+        raise LawBroken(f"{parser.name}, {what}: {type(error).__name__}: {error!s:.200} from {abridge(raw)}") from error
     took = time.process_time() - began
     if took > parser.cpu_seconds:
-        raise LawBroken(f"{parser.name}, {what}: {took:.2f} s of CPU time for {shown(raw)}")
+        raise LawBroken(f"{parser.name}, {what}: {took:.2f} s of CPU time for {abridge(raw)}")
     return accepted
 
 
-def shown(raw: bytes) -> str:
+def abridge(raw: bytes) -> str:
     return repr(raw) if len(raw) <= 300 else f"{raw[:200]!r}... {raw[-60:]!r} ({len(raw):,} bytes)"
 
 

@@ -48,7 +48,7 @@ class World:
             faults=self._fault,
         )
         self.states = Hybrid(self.pool, self._new_state, 80) if setup.hybrid else PureAttention(self.pool)
-        self.sets_aside = seed % 4 == 0
+        self.suspends = seed % 4 == 0
         self.scheduler = self._scheduler()
         self.loop = StepLoop(self.scheduler, self.engine)
         self.laws = Laws(self.scheduler, self.engine, self.model)
@@ -70,8 +70,8 @@ class World:
 
     def _event(self) -> None:
         roll = self.rng.random()
-        if self.sets_aside and self.rng.random() < 0.1:
-            self._move_aside_or_back()
+        if self.suspends and self.rng.random() < 0.1:
+            self._suspend_or_resume()
         elif roll < 0.22:
             self._submit()
         elif roll < 0.90:
@@ -85,21 +85,21 @@ class World:
             self.scheduler.expire()
             self._observe("wait")
 
-    def _move_aside_or_back(self) -> None:
+    def _suspend_or_resume(self) -> None:
         live = list(self.scheduler.ledger.live)
         if not live:
-            self._observe("no sequence to move")
+            self._observe("no sequence to suspend")
             return
         request_id = self.rng.choice(live)
         seq = self.scheduler.ledger.live[request_id]
         if seq.suspended_for is not None:
             require(self.scheduler.resume(request_id), "a suspended request can be resumed", seq)
             require(not self.scheduler.resume(request_id), "no request is resumed twice", seq)
-            self._observe(f"call back {request_id}")
+            self._observe(f"resume {request_id}")
             return
         require(self.scheduler.suspend(request_id, "another"), "a live request can be suspended", seq)
         self.laws.suspend(seq)
-        self._observe(f"set aside {request_id}")
+        self._observe(f"suspend {request_id}")
 
     def _settle(self) -> None:
         self.fault_rate = 0.0
@@ -141,8 +141,8 @@ class World:
                 if self.rng.random() < 0.4:
                     self.scheduler.end(row.sequence.request.request_id, "cancelled")
             self._end_one()
-            if self.sets_aside:
-                self._move_aside_or_back()
+            if self.suspends:
+                self._suspend_or_resume()
         self.loop.run(step)
         self._observe(self._describe(step))
         return True

@@ -23,7 +23,7 @@ CONSEQUENCES = (
     "preempted for admission",
     "preempted for growth",
     "preempted for deadline",
-    "set aside",
+    "suspended",
     "displaced",
     "prefix hit",
     "replica died",

@@ -291,7 +291,7 @@ def test_a_retry_hint_is_enough_and_hardly_longer(tokens: int, spare: float, lim
     run_at_once(controller, "first")
     asked = booking("x", max_tokens=100, deadline=0.8 + spare)
     verdict = controller.decide(asked, 0.0)
-    told = [controller.retry_after(asked, 0.0)] + ([verdict.retry_after] if isinstance(verdict, Refuse) else [])
+    hints = [controller.retry_after(asked, 0.0)] + ([verdict.retry_after] if isinstance(verdict, Refuse) else [])
 
     def is_admitted(seconds: float) -> bool:
         """Return whether the request is admitted after "first" has run for `seconds`."""
@@ -305,7 +305,7 @@ def test_a_retry_hint_is_enough_and_hardly_longer(tokens: int, spare: float, lim
             later.report_ended("first", whole=True, cut=True, now=seconds)
         return isinstance(later.decide(replace(asked, arrival=seconds, deadline=seconds + 0.8 + spare), seconds), Admit)
 
-    for seconds in told:
+    for seconds in hints:
         assert seconds is not None
         assert seconds >= 24.0 or is_admitted(seconds)
         assert seconds <= 0.1 or not is_admitted(seconds / 2.5)
@@ -376,8 +376,8 @@ def test_a_request_shed_from_a_full_queue_waits_for_a_free_place() -> None:
     enter(controller, booking("a", max_tokens=1000))
     run_at_once(controller, "a")
     enter(controller, booking("b", priority=1, max_tokens=1000))
-    told, trial = controller.retry_after(booking("shed", deadline=60.0), 0.0), controller.forecast(0.0)
-    assert told is not None and trial is not None and told >= trial.seconds_to_first_end() > 1
+    hint, trial = controller.retry_after(booking("shed", deadline=60.0), 0.0), controller.forecast(0.0)
+    assert hint is not None and trial is not None and hint >= trial.seconds_to_first_end() > 1
 
 
 def test_of_the_lowest_requests_one_without_a_deadline_is_displaced_first() -> None:

@@ -25,7 +25,7 @@ class ScriptedCall:
     with_receipt: bool = True
     """Whether the last event, or the error, carries a receipt."""
     is_routed: bool = True
-    is_nobody: bool = False
+    has_no_specialist: bool = False
     """Whether the router decides that no specialist should answer."""
     hangs: bool = False
     """Whether the call hangs after its text until the caller disconnects."""
@@ -140,7 +140,7 @@ def receipt_of(request: wire.InferRequest, act: ScriptedCall) -> wire.Receipt:
         notes=["rule cmake matched and was overruled"],
         request_digest="a" * 64,
     )
-    if act.is_nobody:
+    if act.has_no_specialist:
         decision = wire.Decision(why="this is not about C++", distribution=decision.distribution)
     return wire.Receipt(
         request_id=request.request_id,

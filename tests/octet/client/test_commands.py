@@ -248,7 +248,7 @@ def test_route_without_a_specialist_shows_the_candidates(capsys: Captured) -> No
     assert ask("route", "x", "--explain", acts=[NO_SPECIALIST])[0] == 5
     output = capsys.readouterr()
     assert "distribution" in output.out and len(output.err.splitlines()) == 1
-    assert ask("route", "x", acts=[ScriptedCall(is_nobody=True)])[0] == 5
+    assert ask("route", "x", acts=[ScriptedCall(has_no_specialist=True)])[0] == 5
     assert capsys.readouterr() == (
         "no specialist  -  reject\n",
         "octet route: no specialist should answer this: this is not about C++\n",

@@ -33,8 +33,8 @@ CHAT: dict[str, Any] = {"model": "octet/writer", "messages": HELLO, "max_tokens"
 PATH = "/v1/messages"
 
 
-def named_events(heard: HttpResponse) -> list[tuple[str, Any]]:
-    found = [event.split("\n") for event in heard.body.decode().split("\n\n") if event]
+def named_events(response: HttpResponse) -> list[tuple[str, Any]]:
+    found = [event.split("\n") for event in response.body.decode().split("\n\n") if event]
     assert all(len(lines) == 2 for lines in found)
     return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in found]
 
@@ -227,9 +227,9 @@ async def test_token_count_equals_the_usage_of_an_answer() -> None:
             await fronted.anthropic.messages.count_tokens(**{**asked, "model": "octet/poet"})
         with pytest.raises(anthropic.BadRequestError, match="max_tokens"):
             await fronted.anthropic.messages.count_tokens(**asked, extra_body={"max_tokens": 1})
-        heard = await fronted.post(json.dumps(asked).encode(), f"{PATH}/count_tokens")
-        assert heard.json == {"input_tokens": counted.input_tokens}
-        assert heard.headers["x-octet-specialist"] == "writer" and heard.headers["request-id"]
+        response = await fronted.post(json.dumps(asked).encode(), f"{PATH}/count_tokens")
+        assert response.json == {"input_tokens": counted.input_tokens}
+        assert response.headers["x-octet-specialist"] == "writer" and response.headers["request-id"]
 
 
 async def test_token_count_is_cancelled_when_the_caller_disconnects() -> None:
@@ -280,11 +280,11 @@ async def test_malformed_requests_get_the_same_envelope() -> None:
             415: await fronted.post(b"{}", PATH, **{"content-type": "text/plain"}),
         }
         kinds = {413: "request_too_large", 404: "not_found_error"}
-        for status, heard in cases.items():
-            assert heard.status == status
-            assert heard.anthropic_error["type"] == kinds.get(status, "invalid_request_error")
-        heard = await fronted.get("/v1/messagesque")
-        assert heard.error and "request-id" not in heard.headers, "this path belongs to another vendor's API"
+        for status, response in cases.items():
+            assert response.status == status
+            assert response.anthropic_error["type"] == kinds.get(status, "invalid_request_error")
+        response = await fronted.get("/v1/messagesque")
+        assert response.error and "request-id" not in response.headers, "this path belongs to another vendor's API"
 
 
 async def test_deadline_is_504_with_the_partial_answer_and_no_retry() -> None:

@@ -356,9 +356,9 @@ async def test_failed_stream_ends_with_an_error_and_without_done() -> None:
         running_spy(answer_with(Chunk(text="so far"), fails=engine_failed("x"))) as spy,
         running_http_router({"writer": [spy.address]}) as fronted,
     ):
-        heard = await fronted.ask(stream=True)
-        first, last = heard.events
-        assert heard.status == 200 and first["choices"][0]["delta"]["content"] == "so far"
+        response = await fronted.ask(stream=True)
+        first, last = response.events
+        assert response.status == 200 and first["choices"][0]["delta"]["content"] == "so far"
         assert set(last) == {"error"} and last["error"]["code"] == "engine_failed"
         with pytest.raises(openai.APIError, match="the engine failed"):
             _ = [each async for each in await fronted.openai.chat.completions.create(**CHAT, stream=True)]

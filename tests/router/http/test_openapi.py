@@ -157,13 +157,13 @@ def test_every_response_matches_the_document(schema: Any, path: str, method: str
     @settings(max_examples=_EXAMPLES, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None)
     def law(case: Any) -> None:
         response = case.call()
-        heard[response.status_code] += 1
+        statuses[response.status_code] += 1
         case.validate_response(response, checks=checks)
 
-    heard: Counter[int] = Counter()
+    statuses: Counter[int] = Counter()
     try:
         law()
     except Unsatisfiable:  # No request to this operation can be invalid.
-        assert mode == "negative" and not heard
+        assert mode == "negative" and not statuses
         return
-    assert heard
+    assert statuses

@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from router.api.http.app import RouteTable
 
-TOLD = ("route", "endpoint", "path_params")
+SCOPE_KEYS = ("route", "endpoint", "path_params")
 PATHS = ("/a", "/a/", "/a\n", "/a/b", "/a/fixed", "/late", "/both", "/none", "/", "")
 METHODS = ("GET", "HEAD", "POST", "PUT", "get", "")
 Table = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
@@ -59,7 +59,7 @@ def _taken(table: Table, routes: list[Route], scope: Scope) -> Any:
         asyncio.run(table(scope, _receive, _send))
     except HTTPException as error:
         allowed = (error.headers or {}).get("Allow", "")
-        return error.status_code, sorted(allowed.split(", ")), [key in scope for key in TOLD]
+        return error.status_code, sorted(allowed.split(", ")), [key in scope for key in SCOPE_KEYS]
     (reached,) = [number for number, route in enumerate(routes) if _scopes(route)]
     assert _scopes(routes[reached]).pop() is scope and not _scopes(routes[reached])
     assert scope["route"] is routes[reached] and isinstance(scope["router"], Router)

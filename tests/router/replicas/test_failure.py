@@ -8,7 +8,7 @@ import pytest
 from octet.v1 import error_pb2
 from router.dispatch.attempts import classify_failure
 
-LOST, NOBODY = error_pb2.ERROR_REASON_REPLICA_LOST, error_pb2.ERROR_REASON_NO_REPLICA
+LOST, NO_REPLICA = error_pb2.ERROR_REASON_REPLICA_LOST, error_pb2.ERROR_REASON_NO_REPLICA
 
 
 def bare(code: grpc.StatusCode) -> Any:
@@ -18,12 +18,12 @@ def bare(code: grpc.StatusCode) -> Any:
 @pytest.mark.parametrize(
     ("name", "was_open", "accepted", "kind", "reason", "is_break"),
     [
-        ("UNAVAILABLE", True, False, "dropped", NOBODY, True),
-        ("UNAVAILABLE", False, False, "free", NOBODY, False),
+        ("UNAVAILABLE", True, False, "dropped", NO_REPLICA, True),
+        ("UNAVAILABLE", False, False, "free", NO_REPLICA, False),
         ("UNAVAILABLE", True, True, "lost", LOST, True),
         # gRPC's own status for calls that a stopping replica has not started. These calls have had no effect.
-        ("CANCELLED", True, False, "dropped", NOBODY, False),
-        ("CANCELLED", False, False, "free", NOBODY, False),
+        ("CANCELLED", True, False, "dropped", NO_REPLICA, False),
+        ("CANCELLED", False, False, "free", NO_REPLICA, False),
         ("CANCELLED", True, True, "lost", LOST, False),
         ("INTERNAL", True, False, "failed", LOST, False),
         ("DEADLINE_EXCEEDED", True, False, "final", error_pb2.ERROR_REASON_DEADLINE, False),

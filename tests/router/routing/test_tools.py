@@ -16,16 +16,16 @@ SURE = opinion(algo=0.8, debug=0.15)
 TOOL = wire.Tool(name="find-it_1", description="d", parameters='{"type": "object"}', strict=True)
 ASKED = wire.Message(role="user", content="sort a vector of pairs")
 CALLED = wire.Message(role="assistant", tool_calls=[wire.ToolCall(id="a", name="find-it_1", arguments="{}")])
-TOLD = wire.Message(role="tool", content="found", tool_call_id="a")
+TOOL_RESULT = wire.Message(role="tool", content="found", tool_call_id="a")
 REQUIRED = wire.ToolChoice(mode=wire.ToolChoice.REQUIRED, one_at_most=True)
 
 
 def test_tools_and_calls_are_passed_on_unchanged() -> None:
-    ask = validated_request(messages=[ASKED, CALLED, TOLD], tools=[TOOL], tool_choice=REQUIRED)
+    ask = validated_request(messages=[ASKED, CALLED, TOOL_RESULT], tools=[TOOL], tool_choice=REQUIRED)
     assert ask.text == ASKED.content, "only user turns may decide"
     request = replica_request(ask, POLICY.decide(ask, SURE, DIGEST), ENSEMBLE.specialist("algo"), (), 1.0)
     assert list(request.chat.tools) == [TOOL] and request.chat.tool_choice == REQUIRED
-    assert list(request.chat.messages)[-3:] == [ASKED, CALLED, TOLD]
+    assert list(request.chat.messages)[-3:] == [ASKED, CALLED, TOOL_RESULT]
 
 
 def test_tools_and_their_choice_are_in_the_requests_digest() -> None:
@@ -85,8 +85,8 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("messages.tool_calls.name", {"messages": [ASKED, calling(name="a b")]}),
     ("messages.tool_calls.arguments", {"messages": [ASKED, calling(arguments="[]")]}),
     ("messages.tool_calls.arguments", {"messages": [ASKED, calling(arguments="")]}),
-    ("messages.tool_call_id", {"messages": [ASKED, TOLD]}),
-    ("messages.tool_call_id", {"messages": [ASKED, CALLED, TOLD, TOLD]}),
+    ("messages.tool_call_id", {"messages": [ASKED, TOOL_RESULT]}),
+    ("messages.tool_call_id", {"messages": [ASKED, CALLED, TOOL_RESULT, TOOL_RESULT]}),
     ("messages.tool_call_id", {"messages": [ASKED, CALLED, wire.Message(role="tool", content="x")]}),
     ("messages.tool_call_id", {"messages": [ASKED, wire.Message(role="user", content="x", tool_call_id="a")]}),
 ]

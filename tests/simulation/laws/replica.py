@@ -135,7 +135,7 @@ class ReplicaLaws:
         def watched_suspend(request_id: str, beneficiary: str) -> bool:
             is_suspended: bool = suspend(request_id, beneficiary)
             if is_suspended:
-                checker.see("set aside")
+                checker.see("suspended")
                 laws.suspend(scheduler.ledger.live[request_id])
             return is_suspended
 
@@ -170,7 +170,7 @@ class ReplicaLaws:
             self._check_shadows(booking, leaving)
             for entry in (*books.active, *books.suspended):
                 if entry.booking.key in leaving:
-                    checker.see("displaced" if entry.booking.key in verdict.displaced else "moved aside")
+                    checker.see("displaced" if entry.booking.key in verdict.displaced else "suspended by the decision")
                     is_lower = entry.booking.shadow or (
                         not booking.shadow and entry.booking.priority < booking.priority
                     )
