@@ -275,7 +275,7 @@ class BookedRequests:
         """Move the request back to the running ones if the scheduler has not stopped it yet, otherwise to the queue."""
         request = self._active[key] = self._suspended.pop(key)
         if request.is_running:
-            self._seat(request)
+            self._add_running(request)
         else:
             insort(self.line, request, key=get_rank)
 
@@ -283,7 +283,7 @@ class BookedRequests:
         if request.booking.key not in self._suspended:
             self._leave(request)
             self._hold_cached(request)
-            self._seat(request)
+            self._add_running(request)
 
     def preempt(self, request: BookedRequest) -> None:
         if request.booking.key in self._running:
@@ -304,7 +304,7 @@ class BookedRequests:
         if served:
             self.prompts.served(served)
 
-    def _seat(self, request: BookedRequest) -> None:
+    def _add_running(self, request: BookedRequest) -> None:
         self._running[request.booking.key] = request
         if request.prompt_left:
             self.prompts.add(request)
@@ -355,7 +355,7 @@ START_NOW = SimulationStart()
 
 
 class ExpectedArrivals(NamedTuple):
-    """The load to expect besides the known work: when a request ends, another soon takes its place."""
+    """The load to expect besides the known work: when a request ends, another soon takes its slot."""
 
     rows: float = 0.0  # rows that usually decode
     prefill: float = 0.0  # share of the time that usually goes into prompts

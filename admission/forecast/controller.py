@@ -119,7 +119,7 @@ class AdmissionController:
         self.bookings.add(request)
 
     def refuse_if_full(self, priority: int, now: float, *, shadow: bool) -> Refuse | None:
-        """Return a refusal if all places are taken and no booked request yields to this priority."""
+        """Return a refusal if all slots and the queue are full and no booked request yields to this priority."""
         if self.bookings.num_live < self.capacity.max_booked:
             return None
         request = self._new_request(Booking("", priority, now, None, 1, 0, 1, exact=True, shadow=shadow))
@@ -287,8 +287,8 @@ class AdmissionController:
         return Refuse("queue_full", f"at most {most} requests", f"{most} requests are already waiting", retry_after)
 
     def _seconds_after_shedding(self, booking: Booking, now: float) -> float | None:
-        """Seconds until a displaced request may be retried with its original time limit. If all places are taken, the
-        retry also waits until one is free."""
+        """Seconds until a displaced request may be retried with its original time limit. If all slots and the queue
+        are full, the retry also waits until a request ends."""
         forecast = self.forecast(now, None if booking.shadow else self.bookings.without_shadows())
         if forecast is None:
             return None
@@ -389,10 +389,10 @@ class AdmissionController:
         shed or suspended; if there are none, waiting requests that cannot meet their deadlines are shed. If no deadline
         requires a change, suspended requests are resumed. The bookings already reflect suspensions and resumptions."""
         self._has_suspended = False
-        unseated = tuple(each.booking.key for each in self.bookings.line if each.booking.shadow and each.was_preempted)
+        preempted = tuple(each.booking.key for each in self.bookings.line if each.booking.shadow and each.was_preempted)
         forecast = self.forecast(now)
         if forecast is None:
-            return QueueSweep(shed=unseated)
+            return QueueSweep(shed=preempted)
         sweep = QueueSweep()
         if forecast.has_deadlines:
             sweep = sweep_queue(forecast, self.bookings, 1 - self.estimator.margin, self._hopeless)
@@ -401,7 +401,7 @@ class AdmissionController:
             self.bookings.suspend(key)
         if not sweep.shed and not sweep.suspended and self.bookings.suspended:
             sweep = self._resume(forecast)
-        return sweep._replace(shed=unseated + sweep.shed)
+        return sweep._replace(shed=preempted + sweep.shed)
 
     def _resume(self, forecast: Forecast) -> QueueSweep:
         """Resume suspended requests that would be admitted now, best rank first, and shed those that can no longer meet

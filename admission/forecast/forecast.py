@@ -299,7 +299,7 @@ _MIN_SIMULATIONS = 7
 _MAX_SIMULATED = 2000  # requests simulated for one decision: a limit on the time that the decision takes
 _HASTE = 6.0  # with few simulations allowed, each attempt displaces this many times as much work as the one before
 _MAX_RESCUED = 4  # late requests that a sweep tries to rescue: each costs some simulations
-_MAX_SUCCESSIONS = 4  # attempts to find which requests would take the places of displaced ones
+_MAX_SUCCESSIONS = 4  # attempts to find which requests would take the slots of displaced ones
 
 
 class Displacement(NamedTuple):
@@ -455,7 +455,7 @@ def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tupl
 
 
 def _requests_beside(forecast: Forecast, request: BookedRequest, lower: list[BookedRequest]) -> list[str]:
-    """Return the keys of those in `lower` that begin before `request` ends, then of those that take their places."""
+    """Return the keys of those in `lower` that begin before `request` ends, then of those that take their slots."""
     keys: list[str] = []
     for _ in range(_MAX_SUCCESSIONS):
         timeline = forecast.simulate(without=frozenset(keys))

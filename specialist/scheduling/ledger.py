@@ -275,7 +275,7 @@ class Ledger:
         self.events.append(Admitted(request.request_id, seq.num_tokens, seq.num_computed, seq.times_preempted, why))
 
     def preempt(self, seq: Sequence, cause: Literal["admission", "growth"], beneficiary: Sequence) -> None:
-        self._leave_seat(seq)
+        self._free_slot(seq)
         self.waiting.push(seq)
         self.events.append(Preempted(seq.request.request_id, cause, beneficiary.request.request_id))
 
@@ -295,10 +295,10 @@ class Ledger:
         """Preempt suspended sequences that still run. Call this only while no step is in flight."""
         for seq in self.suspended:
             if seq in self.running and seq.suspended_for is not None:
-                self._leave_seat(seq)
+                self._free_slot(seq)
                 self.events.append(Preempted(seq.request.request_id, "deadline", seq.suspended_for))
 
-    def _leave_seat(self, seq: Sequence) -> None:
+    def _free_slot(self, seq: Sequence) -> None:
         self.states.save(seq)
         self.running.discard(seq)
         self._release_blocks(seq)

@@ -195,7 +195,7 @@ def test_retry_after_is_right_within_a_factor_of_two_and_wrong_if_missing() -> N
     assert within_factor(replace(one, followed_refusals=())) is None
 
 
-def test_open_admission_admits_as_many_requests_as_seats() -> None:
+def test_open_admission_admits_as_many_requests_as_slots() -> None:
     crowd = [offer(number, at=0.001 * number, patience=1000.0) for number in range(20)]
     play = LoadSimulation(crowd, lambda clock: OpenAdmission(step_loop(PLANT, clock, 1), slots=12))
     ends = Counter(outcome.end for outcome in play.run())

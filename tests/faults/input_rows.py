@@ -14,7 +14,7 @@ NODES: MappingProxyType[int, tuple[str, ...]] = MappingProxyType(
             f"{_DOORS}test_9_half_open_connections_are_closed_and_slow_no_caller",
             "tests/router/http/test_hostile.py::test_unfinished_head_times_out",
             "tests/router/http/test_hostile.py::test_unfinished_body_times_out",
-            "tests/octet/rpc/test_request_reading.py::test_calls_without_a_request_free_their_place",
+            "tests/octet/rpc/test_request_reading.py::test_calls_without_a_request_free_their_slot",
             f"{_KEYS}test_half_open.py::test_uncounted_calls_are_bounded",
         ),
         10: (

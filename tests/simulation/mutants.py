@@ -285,7 +285,7 @@ IN_THE_ROUTER = (
         laws=("no byte of a request is left at the router",),
     ),
     Mutant(
-        "a place is not given back",
+        "a slot is not freed",
         router.dispatch.replicas.replica.Replica,
         "leave",
         "self.inflight -= 1",

@@ -12,7 +12,7 @@ from admission.forecast.controller import AdmissionController
 from tests.admission.forecast.builders import admit_all, booking, new_controller, run_at_once
 
 
-def one_seat(tokens: int = 100) -> AdmissionController:
+def one_slot(tokens: int = 100) -> AdmissionController:
     """Return a controller whose only running slot is held by the request "first", which generates `tokens` tokens. 100
     tokens take 0.64 s."""
     controller = new_controller(max_running=1)
@@ -29,7 +29,7 @@ def asked(controller: AdmissionController, one: Booking, now: float = 0.0) -> Ad
 
 @pytest.mark.parametrize(("first", "is_admitted"), [(0.6, False), (0.9, True)])
 def test_a_late_first_token_is_refused(first: float, is_admitted: bool) -> None:
-    verdict = asked(one_seat(), booking("x", deadline=60.0, first_deadline=first))
+    verdict = asked(one_slot(), booking("x", deadline=60.0, first_deadline=first))
     assert isinstance(verdict, Admit) is is_admitted
     if isinstance(verdict, Refuse):
         assert (verdict.reason, verdict.deadline) == ("deadline_unreachable", "first")
@@ -38,18 +38,18 @@ def test_a_late_first_token_is_refused(first: float, is_admitted: bool) -> None:
 
 
 def test_the_deadline_missed_by_more_is_named() -> None:
-    verdict = asked(one_seat(), booking("x", max_tokens=400, deadline=1.0, first_deadline=0.6))
+    verdict = asked(one_slot(), booking("x", max_tokens=400, deadline=1.0, first_deadline=0.6))
     assert isinstance(verdict, Refuse) and verdict.deadline == "end" and "its own 400 tokens" in verdict.arithmetic
 
 
 def test_a_first_token_late_even_alone_gets_no_retry_hint() -> None:
-    verdict = asked(one_seat(), booking("x", prompt_tokens=500, first_deadline=0.2))
+    verdict = asked(one_slot(), booking("x", prompt_tokens=500, first_deadline=0.2))
     assert isinstance(verdict, Refuse) and verdict.retry_after is None and "even alone" in verdict.arithmetic
 
 
 def test_no_request_is_pushed_past_its_first_token_deadline() -> None:
     """The new request "y" has an earlier first-token deadline than the waiting request "x", so it would run first."""
-    controller = one_seat()
+    controller = one_slot()
     admit_all(controller, booking("x", deadline=60.0, first_deadline=0.95))
     sooner = booking("y", max_tokens=100, deadline=20.0, first_deadline=0.9)
     verdict = asked(controller, sooner)
@@ -73,7 +73,7 @@ def test_a_generated_first_token_cannot_be_late() -> None:
 
 
 def test_a_hopeless_first_token_is_shed() -> None:
-    controller = one_seat(300)
+    controller = one_slot(300)
     controller.book(booking("x", deadline=60.0, first_deadline=1.0), Admit(None), 0.0)
     assert controller.sweep(0.0).shed == () and controller.sweep(0.1).shed == ("x",), (
         'two sweeps found "x" late: the slot is taken for 1.9 s'
@@ -81,7 +81,7 @@ def test_a_hopeless_first_token_is_shed() -> None:
 
 
 def test_lower_requests_are_displaced_for_a_first_token() -> None:
-    controller = one_seat(300)
+    controller = one_slot(300)
     urgent = booking("urgent", priority=5, deadline=60.0, first_deadline=0.5)
     verdict = asked(controller, urgent)
     assert isinstance(verdict, Admit) and verdict.suspended == ("first",)

@@ -45,7 +45,7 @@ def controller_with_late_urgent_request(num_lower: int = 0) -> AdmissionControll
 
 @pytest.mark.parametrize("num_lower", [0, 1, 3, 7])
 @pytest.mark.parametrize("now", [0.25, 0.4, 0.6])
-def test_no_lower_request_takes_the_seat_of_a_displaced_one(num_lower: int, now: float) -> None:
+def test_no_lower_request_takes_the_slot_of_a_displaced_one(num_lower: int, now: float) -> None:
     """Suspending a request does not help "urgent" if the next request in the queue takes the freed slot."""
     controller = controller_with_late_urgent_request(num_lower=num_lower)
     sweep = controller.sweep(now)
@@ -371,7 +371,7 @@ def test_a_hint_is_longer_if_higher_priorities_demand_more_than_a_replica_can_do
     assert busy.retry_after(above_all, 0.0) == pytest.approx(usual.retry_after(above_all, 0.0))
 
 
-def test_a_request_shed_from_a_full_queue_waits_for_a_free_place() -> None:
+def test_a_request_shed_from_a_full_queue_waits_for_a_free_slot() -> None:
     controller = new_controller(max_running=1, max_waiting=1)
     enter(controller, booking("a", max_tokens=1000))
     run_at_once(controller, "a")

@@ -78,7 +78,7 @@ async def test_malformed_message_is_an_invalid_argument(method: str) -> None:
             assert received == result or (raw[-2:] == b"\x01\xff" and method.endswith("Describe")), raw
 
 
-async def test_calls_without_a_request_free_their_place() -> None:
+async def test_calls_without_a_request_free_their_slot() -> None:
     async with served(RequestReader(SECONDS)) as address, grpc.aio.insecure_channel(address) as channel:
         method = "/octet.v1.Specialist/Generate"
         calls = [channel.stream_stream(method)(never()) for _ in range(MOST_CALLS)]
