@@ -10,7 +10,7 @@ The scheduler decides real steps with these deterministic rules, and the admissi
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
@@ -23,6 +23,15 @@ Rank = tuple[int, float, float, int]
 request keeps its place."""
 get_rank = attrgetter("rank")
 AdapterStack = tuple[str, ...]
+
+
+class Ranked(Protocol):
+    rank: Rank
+    stack: AdapterStack
+    is_urgent: bool
+
+
+ItemT = TypeVar("ItemT", bound=Ranked)
 
 MAX_OVERTAKE_SECONDS = 30.0
 """A request is never overtaken by one of equal priority that arrives this much later, regardless of their deadlines."""
@@ -40,10 +49,6 @@ def is_urgent(arrival: float, deadline: float | None) -> bool:
     return deadline is not None and deadline < arrival + MAX_OVERTAKE_SECONDS
 
 
-def earliest_deadline(*deadlines: float | None) -> float | None:
-    return min((each for each in deadlines if each is not None), default=None)
-
-
 # 2. Victims
 
 
@@ -56,6 +61,19 @@ def preemption_order(rank: Rank, *, has_state: bool = False, num_computed: float
 
 def may_preempt(rank: Rank, victim: Rank) -> bool:
     return rank[0] < victim[0]
+
+
+def choose_victims(ordered: Iterable[ItemT], freed: Callable[[ItemT], int], shortage: int, most: int) -> list[ItemT]:
+    """Choose running requests to preempt until they free `shortage` blocks; none if `most` of them free too few. A
+    request that frees no block is skipped. `freed` counts the blocks that a request frees besides earlier victims."""
+    victims: list[ItemT] = []
+    for each in ordered:
+        if len(victims) < most and (num_blocks := freed(each)) > 0:
+            victims.append(each)
+            shortage -= num_blocks
+            if shortage <= 0:
+                return victims
+    return []
 
 
 def shed_order(rank: Rank, *, is_shadow: bool, has_deadline: bool, has_output: bool) -> tuple[float, ...]:
@@ -81,8 +99,7 @@ def prefill_tokens(chunk: int, num_chunked: int, max_step_tokens: int, *, decode
 
 
 def owes_decode(chunk: int, num_chunked: float, *, more_prompts: bool) -> bool:
-    """Whether every decoding request must now take a step: after a whole chunk of prompt tokens, or after part of a
-    chunk if no prompts are left."""
+    """Whether every decoding request must take a step: after a chunk, or after part of it if no prompts are left."""
     return num_chunked > 0 and (num_chunked >= chunk or not more_prompts)
 
 
@@ -135,20 +152,10 @@ class PrefillHold:
 # 5. Turns
 
 
-class Ranked(Protocol):
-    rank: Rank
-    stack: AdapterStack
-    is_urgent: bool
-
-
-ItemT = TypeVar("ItemT", bound=Ranked)
-
-
 class PrefillTurns(Generic[ItemT]):
-    """Chooses the prompts of the next chunk: those of one adapter stack, in order of rank. Usually it is the stack of
-    the best-ranked request. A request that was passed over `age_bound` times goes first, then the rest of its stack. A
-    stack whose best-ranked request is urgent is always computed in order of rank, and a turn of one of its requests
-    counts as a turn of all of them."""
+    """Chooses the prompts of the next chunk, of one adapter stack: usually that of the best-ranked request, by rank. A
+    request that was passed over `age_bound` times goes first, then the rest of its stack. A stack whose best-ranked
+    request is urgent is always computed by rank, and a turn of one of its requests counts for all of them."""
 
     def __init__(self, age_bound: int) -> None:
         self._age_bound = age_bound
@@ -194,7 +201,6 @@ class PrefillTurns(Generic[ItemT]):
         return self._picked
 
     def _pick(self) -> Sequence[ItemT]:
-        last_served = self._last_served
         bound = self._ticks - self._age_bound
         overdue = self._overdue(bound)
         if not overdue:
@@ -203,14 +209,13 @@ class PrefillTurns(Generic[ItemT]):
         if stack[0].is_urgent:
             return stack
         first = [item for item in overdue if item.stack == overdue[0].stack]
-        return first + [item for item in stack if last_served[item] > bound]
+        return first + [item for item in stack if self._last_served[item] > bound]
 
     def served(self, items: Sequence[ItemT]) -> None:
         """Record that these prompts, all with the same stack, had a turn."""
         self._ticks += 1
         self._picked = None
-        stack = items[0].stack
-        same_stack = self._of_stack(stack)
+        same_stack = self._of_stack(items[0].stack)
         for item in same_stack if same_stack[0].is_urgent else items:
             self._last_served[item] = self._ticks
 

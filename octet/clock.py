@@ -35,3 +35,7 @@ class ManualClock:
         if not 0 <= seconds < inf:
             raise ValueError(f"a clock can only move forward by a finite time, got {seconds} seconds")
         self._now += seconds
+
+
+def earliest(*times: float | None) -> float | None:
+    return min((each for each in times if each is not None), default=None)

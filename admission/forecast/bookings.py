@@ -11,7 +11,6 @@ from admission.forecast.estimates import AnswerEstimate, AnswerLengths
 from admission.policy import (
     PrefillTurns,
     Rank,
-    earliest_deadline,
     get_rank,
     is_urgent,
     may_preempt,
@@ -19,6 +18,7 @@ from admission.policy import (
     rank_request,
     shed_order,
 )
+from octet.clock import earliest
 
 DeadlineKind = Literal["first", "end"]  # the deadline of the first token, or of the whole answer
 RefuseReason = Literal["deadline_unreachable", "would_delay_others", "queue_full"]
@@ -100,7 +100,7 @@ class BookedRequest:
     """An admitted request, or one that is being decided on: its progress and the work it has left."""
 
     def __init__(self, booking: Booking, index: int, holder: "BookedRequest | None" = None) -> None:
-        nearest = earliest_deadline(booking.deadline, booking.first_deadline)
+        nearest = earliest(booking.deadline, booking.first_deadline)
         self.booking = booking
         self.priority = booking.priority
         self.rank: Rank = rank_request(booking.priority, booking.arrival, nearest, index)

@@ -55,12 +55,28 @@ class SimulatedPool:
         self.used_slots = 0.0
         self._beyond_full = 1 + 1 / capacity.block_size  # the most blocks that a request holds besides its full ones
 
-    def has_room(self, job: SimulatedRequest, rounds: float) -> bool:
-        """Whether the job's prompt and a token fit into the blocks free after `rounds` rounds, less the headroom."""
+    def count_shortage(self, job: SimulatedRequest, rounds: float) -> int:
+        """Return how many more blocks must be free after `rounds` rounds for the job to enter."""
+        return max(0, self._count_blocks(rounds) - self._room_besides(job))
+
+    def count_held(self, job: SimulatedRequest, rounds: float) -> int:
+        """Return how many blocks a running job alone holds after `rounds` rounds."""
+        slots = job.slots + 1 if job in self._prompts else job.slots + rounds - _EPSILON - job.since
+        seated = [*self._prompts, *(each for _, _, each in self._decoding)] if job.has_sharers else []
+        passed_on = max((each.shared for each in seated if each.holder is job), default=0)
+        return ceil(slots / self._block_size) - int(passed_on // self._block_size)
+
+    def _room_besides(self, job: SimulatedRequest) -> int:
+        """Return how many blocks others may hold when the job enters: not its own, for its prompt and a token, and not
+        the headroom."""
         slots = job.slots + 1
         if job.shared:
             slots += job.shared - self._find_holder(job)[1]
-        num_free = self._entry_blocks - ceil(slots / self._block_size)
+        return self._entry_blocks - ceil(slots / self._block_size)
+
+    def has_room(self, job: SimulatedRequest, rounds: float) -> bool:
+        """Whether the job's prompt and a token fit into the blocks free after `rounds` rounds, less the headroom."""
+        num_free = self._room_besides(job)
         num_seated = len(self._prompts) + len(self._decoding)
         least = self.used_slots / self._block_size  # blocks in use if all were full
         if least > num_free or least + num_seated * self._beyond_full <= num_free:

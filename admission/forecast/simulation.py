@@ -7,6 +7,7 @@ chunks instead of turns, and the far end of the queue becomes a steady stream of
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush
 from math import ceil, inf
 from operator import attrgetter
@@ -27,7 +28,6 @@ from admission.policy import (
     PrefillHold,
     PrefillTurns,
     get_rank,
-    may_preempt,
     steps_between_switches,
 )
 
@@ -184,8 +184,11 @@ class Simulation:
             no_seat = num_seated >= self._capacity.max_running
             is_short = num_seated > 0 and not self._pool.has_room(job, self._rounds)
             if no_seat or is_short:
-                if job.rank[0] >= self._lowest or num_seated < 2 or not self._preempt_for(job, recompute=is_short):
+                victims = self._choose_victims(job) if job.rank[0] < self._lowest else []
+                if not victims:
                     return
+                for victim in victims:
+                    self._preempt(victim, recompute=is_short)
                 continue
             self._next += 1
             job.begun_at = min(job.begun_at, self._now)
@@ -194,13 +197,15 @@ class Simulation:
                 self._pool.share_blocks(job)
             self._turns.add(job)
 
-    def _preempt_for(self, head: SimulatedRequest | None, *, recompute: bool) -> bool:
-        """Preempt the first running request in preemption order, unless `head` is given and may not preempt it. Return
-        whether a request was preempted."""
-        victim = min(self._seated(), key=_get_preemption_order)
-        if head is not None and not may_preempt(head.rank, victim.rank):
-            self._lowest = victim.rank[0]
-            return False
+    def _choose_victims(self, head: SimulatedRequest) -> list[SimulatedRequest]:
+        seated = sorted(self._seated(), key=_get_preemption_order)
+        self._lowest = seated[0].rank[0]
+        lower = (job for job in seated if policy.may_preempt(head.rank, job.rank))
+        shortage = self._pool.count_shortage(head, self._rounds)
+        count_held = partial(self._pool.count_held, rounds=self._rounds)
+        return policy.choose_victims(lower, count_held, shortage, most=len(seated) - 1)
+
+    def _preempt(self, victim: SimulatedRequest, *, recompute: bool) -> None:
         if victim in self._turns:
             self._turns.discard(victim)
             self._free_seat(victim, victim.slots)
@@ -212,7 +217,6 @@ class Simulation:
             victim.slots += num_grown + 1
             victim.left = victim.size + num_grown if recompute else self._capacity.block_size / 2
         self._line.insert(bisect_left(self._line, victim.rank, lo=self._next, key=get_rank), victim)
-        return True
 
     def _seated(self) -> list[SimulatedRequest]:
         return [item[2] for item in self._decoding] + self._prompts
@@ -338,7 +342,7 @@ class Simulation:
         """Take rounds. If the pool is too full for a round, running requests are preempted first, as in a real step."""
         fitting = self._pool.rounds_in_pool(self._rounds, count)
         while not fitting and len(self._decoding) + len(self._prompts) > 1:
-            self._preempt_for(None, recompute=True)
+            self._preempt(min(self._seated(), key=_get_preemption_order), recompute=True)
             fitting = self._pool.rounds_in_pool(self._rounds, count)
         num_rows = len(self._decoding)
         if not num_rows:

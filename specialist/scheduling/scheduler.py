@@ -5,7 +5,14 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal, get_args
 
-from admission.policy import PrefillHold, may_preempt, owes_decode, preemption_order, prefill_tokens
+from admission.policy import (
+    PrefillHold,
+    choose_victims,
+    may_preempt,
+    owes_decode,
+    preemption_order,
+    prefill_tokens,
+)
 from kvpool import AdmissionPlan, BlockPool, InvariantViolation, PoolExhausted, Reclaim, TokenChain, chain_root
 from octet.clock import Clock
 from octet.fault_points import SLOW_FAULT_SECONDS, fault_injected, fault_message
@@ -342,21 +349,19 @@ def victim_order(seq: Sequence) -> tuple[float, ...]:
 def choose_admission_victims(
     plan: AdmissionPlan, candidates: Collection[Sequence], most: int, pool: BlockPool
 ) -> list[Sequence]:
-    """Choose sequences to preempt, in victim order, until their blocks make `plan` possible. Return an empty list if
-    `most` victims are not enough. A sequence that would free no block, because others share its blocks, is skipped."""
+    """Choose sequences to preempt, so that their blocks make `plan` possible. Return an empty list if that takes more
+    than `most` victims. A sequence frees no block if others share all its blocks."""
     if sum(len(seq.running_table()) for seq in candidates) < plan.shortage:
         return []
     reclaim = Reclaim(pool, keep=plan.hit)
-    chosen: list[Sequence] = []
-    for seq in sorted(candidates, key=victim_order):
-        if len(chosen) == most:
-            break
-        if reclaim.gain(seq.running_table()) > 0:
+
+    def free_blocks(seq: Sequence) -> int:
+        before = reclaim.num_blocks
+        if reclaim.gain(seq.running_table()):
             reclaim.add(seq.running_table())
-            chosen.append(seq)
-            if reclaim.num_blocks >= plan.shortage:
-                return chosen
-    return []
+        return reclaim.num_blocks - before
+
+    return choose_victims(sorted(candidates, key=victim_order), free_blocks, plan.shortage, most)
 
 
 def choose_growth_victim(growing: Collection[Sequence], running: Iterable[Sequence], pool: BlockPool) -> Sequence:

@@ -7,8 +7,9 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
-from admission.policy import earliest_deadline, is_urgent, rank_request
+from admission.policy import is_urgent, rank_request
 from kvpool import BlockTable, InvariantViolation, TokenChain
+from octet.clock import earliest
 from octet.identity import Lane
 
 
@@ -128,7 +129,7 @@ class Request:
 
     @property
     def nearest_deadline(self) -> float | None:
-        return earliest_deadline(self.first_deadline, self.deadline)
+        return earliest(self.first_deadline, self.deadline)
 
     def _require_integer(self, name: str, least: int | None) -> None:
         value = getattr(self, name)
