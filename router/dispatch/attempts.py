@@ -339,6 +339,7 @@ class AttemptSequence:
         self._target = targets[0]  # the target of the last attempt
         self._num_paid = 0
         self._num_unsafe = 0
+        self._num_charged = 0  # failures up to the last one that was charged to the retry budget
         self._was_held_back = False  # whether an untried replica remained, but no retry was allowed
 
     @property
@@ -351,7 +352,7 @@ class AttemptSequence:
 
     def next(self) -> Replica | None:
         """Return the replica for the next attempt, a healthy one if possible; None if no replica is left or no retry is
-        allowed. A retry is charged to the retry budget unless the last failure was "free" or "full"."""
+        allowed. A failure that is retried is charged to the retry budget once, unless it was "free" or "full"."""
         replica = self._choose(healthy=True) or self._choose(healthy=False)
         if replica is None:
             return None
@@ -428,4 +429,9 @@ class AttemptSequence:
             return True
         if last.kind == "final" or self._num_unsafe > _MAX_UNSAFE_RETRIES or self._num_paid >= self._max_attempts:
             return False
-        return last.kind == "full" or self._retry_budget.take()
+        if last.kind == "full" or self._num_charged == len(self._failures):
+            return True
+        if self._retry_budget.take():
+            self._num_charged = len(self._failures)
+            return True
+        return False

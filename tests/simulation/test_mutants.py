@@ -68,7 +68,7 @@ UNPROVEN: frozenset[str] = frozenset()
 
 def test_the_docs_state_the_number_of_mistakes() -> None:
     assert len(ALL) == 73
-    assert "Seventy-three mistakes" in (ROOT / "docs" / "simulation.md").read_text()
+    assert "73 deliberate bugs" in (ROOT / "docs" / "simulation.md").read_text()
 
 
 def test_every_law_about_verdicts_has_a_mistake_that_breaks_it() -> None:

@@ -25,7 +25,8 @@ QUICK = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0, window=WINDOW,
 
 
 def moves_of(entries: list[wire.AuditEntry]) -> list[wire.AuditEntry]:
-    return [entry for entry in entries if entry.who == "breaker"]
+    """Return the breaker's changes of state. On a slow machine it also records notes that change no state."""
+    return [entry for entry in entries if entry.who == "breaker" and entry.before != entry.after]
 
 
 async def test_demotion_outlasts_a_restart_and_recovery_ends_it(tmp_path: Path) -> None:
