@@ -16,7 +16,7 @@ class SimulatedRequest:
     end_round = 0.0
     # While it decodes: the tokens known when decoding began, and the round in which it began.
     size = since = 0.0
-    is_seated = has_sharers = False
+    is_running = has_sharers = False
     holder: "SimulatedRequest | None" = None  # the holder of the blocks that it shares
 
     def __init__(self, request: BookedRequest) -> None:
@@ -62,8 +62,8 @@ class SimulatedPool:
     def count_held(self, job: SimulatedRequest, rounds: float) -> int:
         """Return how many blocks a running job alone holds after `rounds` rounds."""
         slots = job.slots + 1 if job in self._prompts else job.slots + rounds - _EPSILON - job.since
-        seated = [*self._prompts, *(each for _, _, each in self._decoding)] if job.has_sharers else []
-        passed_on = max((each.shared for each in seated if each.holder is job), default=0)
+        running = [*self._prompts, *(each for _, _, each in self._decoding)] if job.has_sharers else []
+        passed_on = max((each.shared for each in running if each.holder is job), default=0)
         return ceil(slots / self._block_size) - int(passed_on // self._block_size)
 
     def _room_besides(self, job: SimulatedRequest) -> int:
@@ -77,17 +77,17 @@ class SimulatedPool:
     def has_room(self, job: SimulatedRequest, rounds: float) -> bool:
         """Whether the job's prompt and a token fit into the blocks free after `rounds` rounds, less the headroom."""
         num_free = self._room_besides(job)
-        num_seated = len(self._prompts) + len(self._decoding)
+        num_running = len(self._prompts) + len(self._decoding)
         least = self.used_slots / self._block_size  # blocks in use if all were full
-        if least > num_free or least + num_seated * self._beyond_full <= num_free:
+        if least > num_free or least + num_running * self._beyond_full <= num_free:
             return least <= num_free
         return self._count_blocks(rounds) <= num_free
 
     def rounds_in_pool(self, rounds: float, count: float) -> float:
         """Return for how many of the next `count` rounds there are enough blocks; `rounds` rounds are done."""
         num_rows = len(self._decoding)
-        num_seated = num_rows + len(self._prompts)
-        most = (self.used_slots + count * num_rows) / self._block_size + num_seated * self._beyond_full
+        num_running = num_rows + len(self._prompts)
+        most = (self.used_slots + count * num_rows) / self._block_size + num_running * self._beyond_full
         if most <= self._num_blocks:
             return count
         further = range(1, ceil(count) + 1)
@@ -99,19 +99,19 @@ class SimulatedPool:
         prompts = sum(-((-job.slots - 1) // size) for job in self._prompts)
         return int(prompts + sum(-((job.since - job.slots - rounds) // size) for _, _, job in self._decoding))
 
-    def take_seat(self, job: SimulatedRequest) -> None:
-        job.is_seated = True
+    def add_running(self, job: SimulatedRequest) -> None:
+        job.is_running = True
         if self._heirs:
             self._heirs.pop(job.request, None)
         self.used_slots += job.slots
 
-    def free_seat(self, job: SimulatedRequest, slots: float) -> None:
+    def remove_running(self, job: SimulatedRequest, slots: float) -> None:
         self.used_slots -= slots
-        job.is_seated = False
+        job.is_running = False
         if not job.has_sharers:
             return
-        seated = [*self._prompts, *(each for _, _, each in self._decoding)]
-        if sharers := [each for each in seated if each.holder is job]:
+        running = [*self._prompts, *(each for _, _, each in self._decoding)]
+        if sharers := [each for each in running if each.holder is job]:
             before = sum(each.slots for each in sharers)
             heir = self._heirs[job.request] = pass_on_blocks(job, sharers, sharers)
             heir.has_sharers = True
@@ -131,7 +131,7 @@ class SimulatedPool:
         shared, holder = sharer.shared, sharer.request.holder
         while holder is not None:
             job = self._jobs.get(holder)
-            if job is not None and job.is_seated:
+            if job is not None and job.is_running:
                 return job, shared
             heir = self._heirs.get(holder)
             if heir is None:

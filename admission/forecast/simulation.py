@@ -74,14 +74,14 @@ class Simulation:
         self._line = [self._jobs[request] for request in line]
         self._pool = SimulatedPool(capacity, self._jobs, self._prompts, self._decoding)
         self._next = 0
-        self._may_enter = True  # whether a place or slots became free since the first in line did not fit
+        self._may_enter = True  # whether a slot or blocks became free since the first in line did not fit
         self._lowest = -inf  # negated priority; no running request has a lower priority
         self._is_over = False
         # `_curve_rounds[i]` rounds are done at `_curve_times[i]`.
         self._curve_rounds, self._curve_times = [0.0], [start.delay]
         for request, passed_over in running.items():
-            self._seat_running(self._jobs[request], passed_over)
-        for job in self._seated():
+            self._load_running(self._jobs[request], passed_over)
+        for job in self._list_running():
             if job.shared:
                 self._pool.share_blocks(job)
 
@@ -153,37 +153,37 @@ class Simulation:
         self._num_chunked = 0
         return bool(self._decoding)
 
-    def _seat_running(self, job: SimulatedRequest, passed_over: int) -> None:
+    def _load_running(self, job: SimulatedRequest, passed_over: int) -> None:
         request = job.request
         done = self._start.tokens.get(request.booking.key, 0)
         job.begun_at, job.first_at = 0.0, 0.0 if request.generated else inf
         if not request.prompt_left:
             job.to_go -= done
             job.slots += done - 1  # the last token is computed by the next round
-            self._take_seat(job)
+            self._add_running(job)
             self._begin_decoding(job)
             return
-        self._take_seat(job)
+        self._add_running(job)
         job.left -= done
         if job.left > 0:
             self._turns.add(job, passed_over)
         else:
             self._emit_first(job)
 
-    def _take_seat(self, job: SimulatedRequest) -> None:
-        self._pool.take_seat(job)
+    def _add_running(self, job: SimulatedRequest) -> None:
+        self._pool.add_running(job)
         if job.rank[0] > self._lowest:
             self._lowest = job.rank[0]
 
     def _enter(self) -> None:
-        """Start requests in queue order while places and slots are free or lower priorities can be preempted."""
+        """Start requests in queue order while slots and blocks are free or lower priorities can be preempted."""
         self._may_enter = False
         while self._next < len(self._line):
             job = self._line[self._next]
-            num_seated = len(self._decoding) + len(self._prompts)
-            no_seat = num_seated >= self._capacity.max_running
-            is_short = num_seated > 0 and not self._pool.has_room(job, self._rounds)
-            if no_seat or is_short:
+            num_running = len(self._decoding) + len(self._prompts)
+            no_slot = num_running >= self._capacity.max_running
+            is_short = num_running > 0 and not self._pool.has_room(job, self._rounds)
+            if no_slot or is_short:
                 victims = self._choose_victims(job) if job.rank[0] < self._lowest else []
                 if not victims:
                     return
@@ -192,23 +192,23 @@ class Simulation:
                 continue
             self._next += 1
             job.begun_at = min(job.begun_at, self._now)
-            self._take_seat(job)
+            self._add_running(job)
             if job.shared:
                 self._pool.share_blocks(job)
             self._turns.add(job)
 
     def _choose_victims(self, head: SimulatedRequest) -> list[SimulatedRequest]:
-        seated = sorted(self._seated(), key=_get_preemption_order)
-        self._lowest = seated[0].rank[0]
-        lower = (job for job in seated if policy.may_preempt(head.rank, job.rank))
+        running = sorted(self._list_running(), key=_get_preemption_order)
+        self._lowest = running[0].rank[0]
+        lower = (job for job in running if policy.may_preempt(head.rank, job.rank))
         shortage = self._pool.count_shortage(head, self._rounds)
         count_held = partial(self._pool.count_held, rounds=self._rounds)
-        return policy.choose_victims(lower, count_held, shortage, most=len(seated) - 1)
+        return policy.choose_victims(lower, count_held, shortage, most=len(running) - 1)
 
     def _preempt(self, victim: SimulatedRequest, *, recompute: bool) -> None:
         if victim in self._turns:
             self._turns.discard(victim)
-            self._free_seat(victim, victim.slots)
+            self._remove_running(victim, victim.slots)
         else:
             self._decoding[:] = [item for item in self._decoding if item[2] is not victim]
             heapify(self._decoding)
@@ -218,11 +218,11 @@ class Simulation:
             victim.left = victim.size + num_grown if recompute else self._capacity.block_size / 2
         self._line.insert(bisect_left(self._line, victim.rank, lo=self._next, key=get_rank), victim)
 
-    def _seated(self) -> list[SimulatedRequest]:
+    def _list_running(self) -> list[SimulatedRequest]:
         return [item[2] for item in self._decoding] + self._prompts
 
-    def _free_seat(self, job: SimulatedRequest, slots: float) -> None:
-        self._pool.free_seat(job, slots)
+    def _remove_running(self, job: SimulatedRequest, slots: float) -> None:
+        self._pool.remove_running(job, slots)
         self._may_enter = True
 
     def _hold_margin(self, prompt: SimulatedRequest) -> float:
@@ -328,7 +328,7 @@ class Simulation:
         job.size = job.num_total - job.to_go
         if job.to_go <= _EPSILON:
             job.finish_at, job.end_round = self._now, rounds
-            self._free_seat(job, job.slots)
+            self._remove_running(job, job.slots)
             return
         booking = job.request.booking
         if booking.deadline is not None and self._hold is not None:
@@ -342,7 +342,7 @@ class Simulation:
         """Take rounds. If the pool is too full for a round, running requests are preempted first, as in a real step."""
         fitting = self._pool.rounds_in_pool(self._rounds, count)
         while not fitting and len(self._decoding) + len(self._prompts) > 1:
-            self._preempt(min(self._seated(), key=_get_preemption_order), recompute=True)
+            self._preempt(min(self._list_running(), key=_get_preemption_order), recompute=True)
             fitting = self._pool.rounds_in_pool(self._rounds, count)
         num_rows = len(self._decoding)
         if not num_rows:
@@ -376,7 +376,7 @@ class Simulation:
         self._stacks[job.stack] -= 1
         if not self._stacks[job.stack]:
             del self._stacks[job.stack]
-        self._free_seat(job, job.slots + num_grown)
+        self._remove_running(job, job.slots + num_grown)
         return num_grown
 
     def _stream_rest(self) -> None:

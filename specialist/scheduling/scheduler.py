@@ -121,12 +121,12 @@ class Scheduler:
 
     def _admit_waiting(self) -> None:
         while (head := self.waiting.peek()) is not None:
-            no_seat = len(self.running) >= self.config.max_running
+            no_slot = len(self.running) >= self.config.max_running
             lower = [seq for seq in self.running if may_preempt(head.rank, seq.rank)]
-            if no_seat and not lower:
+            if no_slot and not lower:
                 return
             plan = self._plan(head)
-            if no_seat or plan.shortage:
+            if no_slot or plan.shortage:
                 victims = choose_admission_victims(plan, lower, most=len(self.running) - 1, pool=self.pool)
                 if not victims:
                     return
