@@ -36,8 +36,10 @@ async def test_the_last_turn_computes_no_more_than_turn_two_unless_reuse_is_off(
         talk.question += ", how it works, who has made it, what it is called and where it was found"
         for _ in range(turns):
             assert (await talk.turn()).code == grpc.StatusCode.OK
-        assert (talk.computed[-1] <= 1.5 * talk.computed[1]) == prefix_cache
         if prefix_cache:
+            assert talk.computed[-1] <= 1.5 * talk.computed[1]
             assert talk.misses == ["first_time", *["unspecified"] * (turns - 1)]
             for computed, fresh in zip(talk.computed[1:], talk.fresh, strict=True):
                 assert fresh <= computed < fresh + BLOCK, "only a partial last block may be computed again"
+        else:
+            assert talk.computed[-1] > 2 * talk.computed[1]
