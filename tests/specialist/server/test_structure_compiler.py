@@ -23,11 +23,12 @@ class SlowGrammarCache(GrammarCache):
 
     def __init__(self, limits: GrammarLimits) -> None:
         super().__init__(VOCABULARY, VOCABULARY.tokenizer.get_vocab_size(), limits)
-        self.go = Event()
+        self.begun, self.go = Event(), Event()
         self.compiled: list[str] = []
 
     def compile(self, structure: Structure) -> Any:
         if SLOW in structure.choices:
+            self.begun.set()
             assert self.go.wait(60)
         self.compiled += structure.choices
         return super().compile(structure)
@@ -44,16 +45,29 @@ async def guide(forms: StructureCompiler, *choices: str) -> Any:
     return await forms.guide(cast(ServedRequest, FakeRequest(*choices)))
 
 
-async def test_a_structure_has_its_full_time_from_its_own_start() -> None:
-    grammars = SlowGrammarCache(GrammarLimits(seconds=1.0))
+async def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let time pass for the event loop at once, after all that is ready has run. Run what is due then."""
+    loop = asyncio.get_running_loop()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    now = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now() + seconds)
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_structure_has_its_full_time_from_its_own_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    grammars = SlowGrammarCache(GrammarLimits(seconds=30.0))
     grammars.vocabulary()
     forms = StructureCompiler(grammars)
     first = asyncio.create_task(guide(forms, SLOW))
+    assert await asyncio.to_thread(grammars.begun.wait, 60)
+    await pass_time(monkeypatch, 31.0)
     with pytest.raises(Refusal) as caught:
         await first
     assert caught.value.error.value == "a longer compile time"
     behind = asyncio.create_task(guide(forms, "yes", "no"))
-    await asyncio.sleep(1.2)
+    await pass_time(monkeypatch, 36.0)
     assert not behind.done(), "the thread must not have started to compile the structure"
     grammars.go.set()
     assert await behind is not None
