@@ -177,11 +177,12 @@ def expected(
 
 @asynccontextmanager
 async def serving_simulated(
-    cost: CostModel, *, max_waiting: int = 256, **settings: Any
+    cost: CostModel, *, max_waiting: int = 256, watch_seconds: float = 0.25, **settings: Any
 ) -> AsyncIterator[tuple[ReplicaHarness, PausableClock]]:
     """Serve in simulated time, so that the load of the machine changes no deadline and no forecast."""
     clock = PausableClock()
-    async with running_replica(sim(cost, clock=clock, **settings), max_waiting=max_waiting) as served:
+    build = sim(cost, clock=clock, **settings)
+    async with running_replica(build, max_waiting=max_waiting, watch_seconds=watch_seconds) as served:
         try:
             yield served, clock
         finally:

@@ -11,6 +11,7 @@ import pytest
 from admission.forecast.bookings import Admit
 from admission.forecast.controller import AdmissionController
 from admission.forecast.forecast import QueueSweep
+from octet.clock import ManualClock
 from octet.v1 import specialist_pb2 as wire
 from specialist.adapters.catalog import SimAdapters
 from specialist.engines.sim.engine import CostModel
@@ -98,7 +99,7 @@ async def test_request_without_a_token_by_its_deadline_ends_and_names_the_deadli
 async def test_a_verdict_does_not_wait_for_the_step_under_way() -> None:
     glacial = CostModel(0.0, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0)
     async with serving_simulated(glacial, max_running=1) as (served, clock):
-        running = await begin_paused(served, clock, long_answer(6))
+        running = await begin_paused(served, clock, long_answer(60))
         refused = error_of(await ask(served.client, long_answer(2, timeout_ms=2500)))
         assert refused.reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE
         assert refused.retry_after_ms > 0
@@ -208,21 +209,22 @@ async def test_a_shadow_takes_only_a_free_slot_and_is_shed_for_a_request() -> No
 
 
 async def test_load_reports_contain_refusals_waits_and_errors() -> None:
-    async with running_replica(sim(SLOW, max_running=1), watch_seconds=0.0) as served:
+    async with serving_simulated(SLOW, max_running=1, watch_seconds=0.0) as (served, clock):
         reports = aiter(served.client.watch_load())
         assert not (await anext(reports)).refusing
-        bookings = served.server.controller.bookings
-        tasks = [begin_call(served, long_answer(100))]
-        await until(lambda: any(entry.generated for entry in bookings.running))
-        tasks.append(begin_call(served, long_answer(100)))
-        await until(lambda: len(bookings) == 2)
+        tasks = [await begin_paused(served, clock, long_answer(100)), begin_call(served, long_answer(100))]
+        await until(lambda: len(served.server.controller.bookings) == 2)
         refused = await ask(served.client, long_answer(60, timeout_ms=800))
         assert error_of(refused).reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE
-        report = await anext(reports)
-        while not report.refusing or not report.usual_wait:
+        ManualClock.sleep(clock, 0.1)  # Reports repeat their figures for a shorter time.
+        clock.allow_step()
+        async with asyncio.timeout(HANG_SECONDS):
             report = await anext(reports)
+            while not report.refusing or not report.usual_wait:
+                report = await anext(reports)
         assert 0 < report.usual_wait < 5
         assert report.HasField("estimate_error") and report.estimate_error.step_p90 > 0
+        clock.resume()
         await asyncio.gather(*tasks)
         async with asyncio.timeout(HANG_SECONDS):
             while (report := await anext(reports)).refusing or not report.estimate_error.num_requests:
