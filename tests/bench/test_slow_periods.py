@@ -29,6 +29,7 @@ def _may_come_first() -> bool:
 first_only = pytest.mark.skipif(not _may_come_first(), reason="this machine gives no process priority over all others")
 
 
+@pytest.mark.slow
 @first_only
 def test_a_stopped_pacer_records_a_slow_period() -> None:
     """The test pauses the pacer, just as a host may pause a CPU of a virtual machine."""

@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import Any
 
+import pytest
+
 from octet.v1.specialist_pb2 import Chunk
 from tests.router.http.harness import HELLO, HttpHarness, answer_with, running_http_router
 from tests.router.serving.spy import running_spy
@@ -80,12 +82,14 @@ async def routed() -> AsyncIterator[HttpHarness]:
         yield fronted
 
 
+@pytest.mark.slow
 async def test_router_does_not_stall_on_a_kept_connection() -> None:
     async with routed() as fronted:
         taken = await first_chunks(fronted.port)
         assert typical(taken) < STEP, taken
 
 
+@pytest.mark.slow
 async def test_router_does_not_stall_with_the_openai_client() -> None:
     async with routed() as fronted:
         taken = [await _by_openai(fronted) for _ in range(REQUESTS)]
@@ -93,6 +97,7 @@ async def test_router_does_not_stall_with_the_openai_client() -> None:
         assert typical(taken) < STEP, taken
 
 
+@pytest.mark.slow
 async def test_measurement_detects_a_server_with_nagle() -> None:
     async with stalling(no_delay=False) as port:
         stalled = await first_chunks(port)
