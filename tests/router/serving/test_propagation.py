@@ -14,6 +14,7 @@ from octet.config.ensemble import RouterConfig
 from octet.rpc.handlers import Context
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
+from router import server
 from router.dispatch import dispatcher
 from router.dispatch.attempts import DEADLINE_SLACK
 from router.dispatch.replicas import fleet
@@ -53,16 +54,42 @@ async def test_trace_state_is_passed_on_only_with_a_valid_trace() -> None:
         assert not any("tracestate" in each for each in spy.metadata[1:])
 
 
-async def test_the_earlier_deadline_is_enforced_for_a_hung_replica() -> None:
+class AdvancedClock:
+    """The system clock, which a test can advance."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def now(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> AdvancedClock:
+    """Return the clock of all routers that the test starts."""
+    clock = AdvancedClock()
+    monkeypatch.setattr(server, "SystemClock", lambda: clock)
+    return clock
+
+
+async def test_the_earlier_deadline_is_enforced_for_a_hung_replica(clock: AdvancedClock) -> None:
     async with running_spy(hang) as spy, running_router({"writer": [spy.address]}) as routed:
-        began = time.monotonic()
-        result = await routed.ask(infer_request(timeout_ms=1500), timeout=60)
-        assert 1.45 < time.monotonic() - began < 59
+        asking = asyncio.create_task(routed.ask(infer_request(timeout_ms=60_000), timeout=600))
+        await routed.until(lambda: spy.num_live == 1)
+        clock.ahead += 60
+        result = await asking
         assert (result.code, result.reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, error_pb2.ERROR_REASON_DEADLINE)
         assert result.receipt is not None and len(result.receipt.attempts) == 1
-        assert 200 < spy.asked[0].timeout_ms <= 1500
-        await routed.ask(infer_request(request_id="late", timeout_ms=60_000), timeout=1.5)
-        assert spy.asked[1].timeout_ms <= 1510  # gRPC rounds the timeout of a call up.
+        assert result.receipt.timings.total >= 60, "no request ends before its deadline"
+        assert 1000 < spy.asked[0].timeout_ms <= 60_000
+        late = routed.generate(infer_request(request_id="late", timeout_ms=600_000), timeout=60)
+        await routed.until(lambda: spy.num_live == 1)
+        assert 1000 < spy.asked[1].timeout_ms <= 60_600  # gRPC rounds the timeout of a call up.
+        clock.ahead += 60
+        late.cancel()
         await routed.until(lambda: spy.num_live == 0)
         await routed.idle()
         kept = await routed.call("GetReceipt", wire.GetReceiptRequest(request_id="late"), wire.Receipt)
@@ -70,14 +97,17 @@ async def test_the_earlier_deadline_is_enforced_for_a_hung_replica() -> None:
         assert [each.reason for each in kept.attempts] == [error_pb2.ERROR_REASON_DEADLINE]
 
 
-async def test_the_first_token_deadline_ends_a_request() -> None:
+async def test_the_first_token_deadline_ends_a_request(clock: AdvancedClock) -> None:
     async with running_spy(hang) as spy, running_router({"writer": [spy.address]}) as routed:
-        began = time.monotonic()
-        result = await routed.ask(infer_request(first_token_timeout_ms=1500, timeout_ms=60_000))
-        assert 1.45 < time.monotonic() - began < 59
+        request = infer_request(first_token_timeout_ms=60_000, timeout_ms=600_000)
+        asking = asyncio.create_task(routed.ask(request))
+        await routed.until(lambda: spy.num_live == 1)
+        clock.ahead += 60
+        result = await asking
+        assert result.receipt is not None and result.receipt.timings.total >= 60
         assert (result.code, result.reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, error_pb2.ERROR_REASON_DEADLINE)
         assert result.error is not None and result.error.field == "first_token_timeout_ms"
-        assert 200 < spy.asked[0].first_token_timeout_ms <= 1500 and spy.asked[0].timeout_ms > 50_000
+        assert 1000 < spy.asked[0].first_token_timeout_ms <= 60_000 and spy.asked[0].timeout_ms > 500_000
         await routed.until(lambda: spy.num_live == 0)
         await routed.idle()
 
