@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from octet import AsyncClient
 from octet.client.errors import Unauthenticated
@@ -75,7 +76,12 @@ async def test_revocation_ends_watches_of_that_key_only(tmp_path: Path) -> None:
             await began.wait()
             await until(lambda: len(fronted.routed.server.jobs.watchers) == 3)
             fronted.routed.server.gate.replace(key_set(ANN, BOB, OPS))
-            await asyncio.sleep(0.3)
+            # A watch that had ended would be answered before these later calls.
+            assert (await fronted.get("/healthz")).status == 200
+            assert [job.id for job in await client.jobs.list()] == [jobs[ANN]]
+            check = health_pb2_grpc.HealthStub(fronted.routed.channel).Check
+            assert (await check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
+            assert len(fronted.routed.server.jobs.watchers) == 3
             assert not any(task.done() for task in (operator, over_grpc, *over_http.values()))
             fronted.routed.server.gate.replace(key_set(BOB))
             assert await operator == GONE
