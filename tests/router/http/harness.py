@@ -60,6 +60,11 @@ class HttpHarness:
     def connections(self) -> int:
         return len(self._http.live_connections)
 
+    @property
+    def is_http_idle(self) -> bool:
+        """Whether no connection is open and no request is being handled, not even one that was pipelined."""
+        return not self.connections and not self._http._server.server_state.tasks
+
     def sockets(self) -> list[socket.socket]:
         """Return the server-side sockets of all open connections."""
         return [each.transport.get_extra_info("socket") for each in self._http.live_connections]
