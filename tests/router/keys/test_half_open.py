@@ -10,8 +10,8 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2_grpc
 
-from octet.rpc.handlers import MAX_PENDING_READS
-from router.api.keys.gate import MAX_UNCOUNTED_CALLS, KeyInterceptor
+from router.api.keys import gate
+from router.api.keys.gate import MAX_UNCOUNTED_CALLS
 from tests.router.http.harness import HttpHarness
 from tests.router.keys.keyed import issue_key, running_keyed_router
 from tests.router.serving.harness import infer_request
@@ -65,7 +65,7 @@ async def is_answered(call: Any) -> bool:
 
 
 async def test_call_counts_before_its_request_arrives_and_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KeyInterceptor.__init__, "__defaults__", (3.0, MAX_PENDING_READS))
+    monkeypatch.setattr(gate, "READ_SECONDS", 5.0)
     async with running_keyed_router([NARROW]) as fronted:
         half_open = fronted.routed.channel.stream_unary("/octet.v1.Inference/Infer")
         calls = [half_open(never(), metadata=NARROW.metadata) for _ in range(8)]
