@@ -49,7 +49,7 @@ from admission.forecast.forecast import (
 )
 
 REFUSING_SECONDS = 1.0  # a replica counts as refusing for this long after it refused a request for lack of capacity
-FULL_DEMAND = 1.5  # seconds of lone work per second: with more demand from higher priorities, lower ones wait longer
+FULL_DEMAND = 1.5  # seconds of work (`_work_seconds`) per second; if higher priorities demand more, others wait longer
 SHARED_RETRY_SECONDS = 0.1  # requests of the same kind that are shed within this time get the same retry hint
 _MAX_RETRY_KINDS = 512
 _MAX_CALLERS = 512  # how many recent callers are remembered
@@ -127,7 +127,7 @@ class AdmissionController:
             return None
         if not shadow:
             self._refused_at = now
-        return self._queue_full(now)
+        return self._queue_full(now, priority)
 
     def retry_after(self, booking: Booking, now: float) -> float | None:
         """Seconds until a shed request should be retried; None if unknown, or if waiting would not help."""
@@ -163,7 +163,7 @@ class AdmissionController:
         if self.bookings.num_live >= self.capacity.max_booked:
             lower = [other for other in self._live() if other.yields_to(request)]
             if not lower:
-                return self._queue_full(now)
+                return self._queue_full(now, request.priority)
             crowded_out = (min(lower, key=lambda other: other.shed_order).booking.key,)
         # A shadow delays no caller: a caller is admitted as if there were no shadows.
         forecast = self.forecast(now, self.bookings if is_shadow else self.bookings.without_shadows())
@@ -280,9 +280,10 @@ class AdmissionController:
             sentence = f"{others} would miss their deadlines, the worst by {late}"
         return Refuse("would_delay_others", "every deadline that was accepted earlier", sentence, retry_after)
 
-    def _queue_full(self, now: float) -> Refuse:
+    def _queue_full(self, now: float, priority: int) -> Refuse:
         forecast = self.forecast(now)
-        retry_after = self._spread(None if forecast is None else forecast.seconds_to_first_end())
+        seconds = None if forecast is None else self._lengthen(forecast.seconds_to_first_end(), now, priority)
+        retry_after = self._spread(seconds)
         most = self.capacity.max_waiting
         return Refuse("queue_full", f"at most {most} requests", f"{most} requests are already waiting", retry_after)
 
@@ -300,10 +301,13 @@ class AdmissionController:
         return max(seconds, forecast.seconds_to_first_end())
 
     def _retry_seconds(self, request: BookedRequest, forecast: Forecast, check: ForecastCheck) -> float | None:
-        """Seconds until a retry, longer if higher priorities demand more work than a replica can do."""
         seconds = estimate_retry_seconds(request, forecast, check)
-        above = self.demand.load(forecast.now, request.priority + 1)
-        return None if seconds is None else min(seconds * max(1.0, above / FULL_DEMAND), MAX_RETRY_SECONDS)
+        return None if seconds is None else self._lengthen(seconds, forecast.now, request.priority)
+
+    def _lengthen(self, seconds: float, now: float, priority: int) -> float:
+        """Lengthen the time until a retry if higher priorities demand more work than a replica can do."""
+        above = self.demand.load(now, priority + 1)
+        return min(seconds * max(1.0, above / FULL_DEMAND), MAX_RETRY_SECONDS)
 
     def _spread(self, seconds: float | None) -> float | None:
         return add_jitter(seconds, self._jitter())

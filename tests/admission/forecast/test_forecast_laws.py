@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from admission.forecast import forecast as forecasts
-from admission.forecast.bookings import Admit, Booking, Refuse
+from admission.forecast.bookings import Admit, Booking, ExpectedDemand, Refuse
 from admission.forecast.controller import FULL_DEMAND, SHARED_RETRY_SECONDS, AdmissionController
 from admission.forecast.estimates import AnswerEstimate, EstimateBound, LoadCorrection
 from admission.forecast.forecast import MAX_RETRY_SECONDS, SUSPEND_SLACK_FACTOR, split_departures
@@ -358,8 +358,8 @@ def test_a_request_that_would_delay_others_waits_for_the_last_of_them() -> None:
 
 @pytest.mark.parametrize(("above", "factor"), [(0.0, 1.0), (FULL_DEMAND, 1.0), (2 * FULL_DEMAND, 2.0), (1000.0, inf)])
 def test_a_hint_is_longer_if_higher_priorities_demand_more_than_a_replica_can_do(above: float, factor: float) -> None:
-    """`above` is the demand of higher priorities: seconds of lone work (time on an idle replica) per second. Jitter
-    adds up to a quarter to a hint, so a hint without jitter is at most 4/5 of MAX_RETRY_SECONDS."""
+    """`above` is the demand of higher priorities: seconds of work per second. Jitter adds up to a quarter to a hint,
+    so a hint without jitter is at most 4/5 of MAX_RETRY_SECONDS."""
     usual, busy = busy_controller(), busy_controller()
     busy.demand.add_asked(0.0, 5, 3.0 * above)
     asked = booking("x", max_tokens=100, deadline=2.0)
@@ -369,6 +369,20 @@ def test_a_hint_is_longer_if_higher_priorities_demand_more_than_a_replica_can_do
     assert isinstance(refused, Refuse) and refused.retry_after == pytest.approx(hint), "refused and shed alike"
     above_all = booking("y", priority=5, max_tokens=100, deadline=2.0)
     assert busy.retry_after(above_all, 0.0) == pytest.approx(usual.retry_after(above_all, 0.0))
+
+
+def test_a_hint_for_a_full_queue_is_longer_too() -> None:
+    hints = []
+    for above in (0.0, 2 * FULL_DEMAND):
+        controller = new_controller(max_running=1, max_waiting=1)
+        enter(controller, booking("a", priority=5, max_tokens=100), booking("b", priority=5, max_tokens=100))
+        run_at_once(controller, "a")
+        controller.demand = ExpectedDemand()
+        controller.demand.add_asked(0.0, 5, 3.0 * above)
+        refused = controller.refuse_if_full(0, 0.0, shadow=False)
+        assert refused is not None and refused.retry_after is not None
+        hints.append(refused.retry_after)
+    assert hints[1] == pytest.approx(2 * hints[0])
 
 
 def test_a_request_shed_from_a_full_queue_waits_for_a_free_slot() -> None:
