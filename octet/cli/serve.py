@@ -230,5 +230,4 @@ def proportional_memory(pids: Sequence[int], proc: Path = Path("/proc")) -> int 
         rollups = [(proc / str(pid) / "smaps_rollup").read_text() for pid in family]
     except OSError:
         return None
-    sizes = [re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE) for text in rollups]
-    return sum(int(found[1]) * 1024 for found in sizes if found is not None)
+    return sum(int(size) * 1024 for text in rollups for size in re.findall(r"^Pss:\s+(\d+)", text, re.MULTILINE))
