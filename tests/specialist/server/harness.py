@@ -66,6 +66,13 @@ class PausableClock(ManualClock):
         self._changed = Condition()
         self._is_paused = False
         self._num_permits = 0
+        self._num_sleeping = 0
+
+    @property
+    def holds_a_step(self) -> bool:
+        """Whether the engine is inside a step that does not end before the next permit."""
+        with self._changed:
+            return self._num_sleeping > 0 and not self._num_permits
 
     def pause(self) -> None:
         self._is_paused = True
@@ -82,8 +89,10 @@ class PausableClock(ManualClock):
 
     def sleep(self, seconds: float) -> None:
         with self._changed:
+            self._num_sleeping += 1
             if not self._changed.wait_for(lambda: not self._is_paused or self._num_permits, HANG_SECONDS):
                 raise TimeoutError("the clock was not resumed")
+            self._num_sleeping -= 1
             self._num_permits -= self._is_paused
         super().sleep(seconds)
 
@@ -212,15 +221,17 @@ async def begin_paused(
         return any(entry.generated for entry in bookings.running)
 
     await until(has_generated)
+    await until(lambda: clock.holds_a_step or task.done())
     return task
 
 
 async def ask_and_resume(served: ReplicaHarness, clock: PausableClock, request: wire.GenerateRequest) -> ReceivedAnswer:
-    """Send a request to the paused engine, resume the engine once the request is live or refused, and return the
+    """Send a request to the paused engine, resume the engine once the request is booked or refused, and return the
     answer."""
-    num_live = served.server.handler.num_live
+    bookings = served.server.controller.bookings
+    before = set(bookings.active)
     task = begin_call(served, request)
-    await until(lambda: served.server.handler.num_live > num_live or task.done())
+    await until(lambda: task.done() or not before.issuperset(bookings.active))
     clock.resume()
     return await task
 
