@@ -54,7 +54,7 @@ def test_both_transports_trust_the_same_certificates(
             trust = None if case == "no TLS" else ReplicaTls(ca, *own)
             channel = open_transport(kind, trust)(ReplicaTarget("0", server.address, name), READING)
             result = await outcome(stream(channel, "Count", b"1 1", timeout=60))
-            assert result[1] == expected
+            assert result[1] == expected, result
             assert expected == "OK" or kind == "grpc" or why in result[2]
             await channel.close()
 

@@ -222,13 +222,20 @@ def test_only_the_outermost_paths_are_kept(tmp_path: Path) -> None:
 
 
 def _offspring() -> list[int]:
-    """Return the descendants of this process."""
+    """Return the live descendants of this process. An orphan that has ended is a zombie: nothing here reaps it."""
     found_now: set[int] = set()
     new = {os.getpid()}
     while new:
         new = {child for parent in new for child in _children(parent)} - found_now
         found_now |= new
-    return sorted(found_now)
+    return sorted(pid for pid in found_now if not _is_zombie(pid))
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def _children(pid: int) -> list[int]:
