@@ -67,7 +67,7 @@ def ratio_records(runs: Sequence[Run]) -> Iterator[BenchRecord]:
             goods = [(getattr(mine, metric), getattr(theirs, metric)) for mine, theirs in pairs]
             samples = [mine / theirs for mine, theirs in goods if theirs]
             if samples:
-                yield summary(samples, BENCH, load_case(load), f"{metric} in time, to {system}", "x", "octet")
+                yield summary(samples, BENCH, load_case(load), f"{metric} in time, relative to {system}", "x", "octet")
 
 
 _BROKEN: frozenset[End] = MISSED | {"shed"}
