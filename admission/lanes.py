@@ -191,7 +191,7 @@ class SpecialistLanes:
         return book._with(lane), LaneMove(now, "load", lane.number, before, f"{lane} candidate", by, why)
 
     def promote(self, name: str | None, by: str, why: str, now: float) -> tuple["SpecialistLanes", LaneMove]:
-        """Make the candidate the serving lane. Raises LaneError if there is none, or if `name` is given and differs."""
+        """Make the candidate the serving lane. Raises LaneError without a candidate, or if it is not named `name`."""
         candidate = self.candidate
         if candidate is None:
             raise LaneError(f"{self.specialist} has no candidate to promote; load an adapter first")
@@ -200,7 +200,7 @@ class SpecialistLanes:
         return self._promote(candidate, by, why, now)
 
     def roll_back(self, by: str, why: str, now: float) -> tuple["SpecialistLanes", LaneMove]:
-        """Drop the candidate; if there is none, go back to the previous lane. Raises LaneError if there is neither."""
+        """Drop the candidate. Without a candidate, go back to the previous lane. Raises LaneError without either."""
         if self.candidate is not None:
             return self._drop(self.candidate, by, why, now)
         if self.previous is None:

@@ -139,7 +139,7 @@ class ShadowHandle:
             self._end()
 
     def finish(self, answer: ShadowAnswer | None) -> None:
-        """Mark the shadow as done. `answer` is None if there is none."""
+        """Mark the shadow as done. `answer` is None if the shadow gave no answer."""
         self.done = True
         if self._is_cancelled:
             self._discard(answer)

@@ -52,7 +52,7 @@ MISTAKES: list[tuple[str, int | None, str]] = [
     (ONE + "    cost_model: costs.json\n", 3, "cost_model is only for the sim engine, but the engine is native"),
     (ONE + "    adapters: tuned\n", 3, "adapters must be a mapping, such as {tuned: path/to/adapter}, got 'tuned'"),
     (ONE + "    use_adapters: [tuned]\n", 3, "names 'tuned', which is not one of its adapters: known here: none"),
-    (ONE + "    model: ~nobody-at-all/x\n", 3, "must be a path whose ~ is a known home folder"),
+    (ONE + "    model: ~no-such-user/x\n", 3, "must be a path whose ~ is a known home folder"),
     (ONE + "  sql:\n", 3, "the key 'sql' is already on line 2: keep one of them"),
     (ONE + "name: a\nname: b\n", 4, "the key 'name' is already on line 3"),
     (TWO + "intents:\n  query: sqll\n", 5, "intents.query.specialist names an unknown specialist 'sqll'"),

@@ -92,6 +92,22 @@ def test_no_replica_is_tried_twice_and_lost_work_uses_the_retry_budget(
     assert attempts.may_wait == (not paid or set(paid) == {"dropped"})
 
 
+@pytest.mark.parametrize(("burst", "num_attempts"), [(0, 2), (1, 4), (2, 4)])
+def test_lost_work_is_charged_once_and_not_retried_without_budget(burst: int, num_attempts: int) -> None:
+    """After the second failure, the second choice refuses the request finally, and a replica of the first is left."""
+    clock = ManualClock()
+    dispatch = DispatchConfig(max_attempts=3, retry_burst=burst)
+    lanes = [lane(clock, 3, dispatch, "stl"), lane(clock, 1, dispatch, "build")]
+    attempts = AttemptSequence(targets(*lanes), b"", Random(0))
+    kinds: list[FailureKind] = ["full", "lost", "final", "free"]
+    order = []
+    while (replica := attempts.next()) is not None:
+        order.append(replica.specialist)
+        attempts.failed(failure(kinds[len(order) - 1]))
+    assert order == ["stl", "stl", "build", "stl"][:num_attempts]
+    assert lanes[0].retry_budget.tokens == pytest.approx(max(0, burst - 1))
+
+
 def asked(attempts: AttemptSequence, fails: Mapping[str, FailureKind]) -> list[str]:
     """Return the specialists in the order in which they are tried. Each fails with its kind of failure in `fails`."""
     order = []
