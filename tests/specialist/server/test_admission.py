@@ -226,9 +226,11 @@ async def test_load_reports_contain_refusals_waits_and_errors() -> None:
         assert report.HasField("estimate_error") and report.estimate_error.step_p90 > 0
         clock.resume()
         await asyncio.gather(*tasks)
+        ManualClock.sleep(clock, 2.0)  # The refusal has expired; only another request makes the replica report again.
+        await ask(served.client, long_answer(1))
         async with asyncio.timeout(HANG_SECONDS):
             while (report := await anext(reports)).refusing or not report.estimate_error.num_requests:
-                pass  # Wait until the refusal expires.
+                pass
 
 
 async def test_a_shadow_does_not_count_against_a_request() -> None:
