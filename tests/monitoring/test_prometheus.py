@@ -47,4 +47,5 @@ async def test_every_dashboard_query_returns_data_and_every_rule_evaluates(tmp_p
         await _all_evaluate(prometheus)
         assert set(busy.ended) == {200, 404, 429}, "the traffic had unexpected statuses"
         targets = (await prometheus.get("/api/v1/targets"))["data"]["activeTargets"]
-        assert {target["health"] for target in targets} == {"up"}, [target["lastError"] for target in targets]
+        scraped = await prometheus.ask("max_over_time(up[1h])")
+        assert scraped == [1.0] * len(targets), [target["lastError"] for target in targets]

@@ -128,7 +128,7 @@ async def test_tool_call_is_streamed_while_it_is_sampled(tmp_path: Path) -> None
             assert in_time == [True], "the caller must get the first part before the last token is sampled"
             assert received == arguments
             await served.idle()
-            assert scheduler.num_steps == last
+            assert scheduler.num_steps >= last, "the engine was not held before the last token"
 
 
 async def test_model_without_a_tool_template_refuses_tools_and_their_history() -> None:
