@@ -89,7 +89,7 @@ async def test_a_stopped_replica_is_noticed_within_two_seconds_and_comes_back(se
     (path,) = served.sockets("alone")
     pid = served.replica(path)
     async with AsyncClient(served.address, max_retries=0) as client:
-        async with client.stream("hello", force=["alone"], max_tokens=4000, ignore_eos=True, timeout=60) as answer:
+        async with client.stream("hello", force=["alone"], max_tokens=4000, ignore_eos=True, timeout=600) as answer:
             await anext(answer)
             os.kill(pid, signal.SIGSTOP)
             stopped = unblocked_time(served.router)
