@@ -1,6 +1,7 @@
 """Callers that send requests without a pause and keep every answer."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ class CallerResults:
     answers: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     """Answer texts by specialist and prompt. Sampling is greedy, so each set must have one element."""
     num_answers: int = 0
+    num_answers_by: Counter[str] = field(default_factory=Counter)  # by replica
     errors: list[OctetError] = field(default_factory=list)
 
     def check_answers(self) -> None:
@@ -51,13 +53,14 @@ class Load:
             number += 1
             try:
                 answer = await client.infer(
-                    prompt, force=[specialist], max_tokens=TOKENS, temperature=0.0, ignore_eos=True, timeout=20
+                    prompt, force=[specialist], max_tokens=TOKENS, temperature=0.0, ignore_eos=True, timeout=600
                 )
             except OctetError as error:
                 self.results.errors.append(error)
                 continue
             assert answer.receipt.specialist == specialist
             self.results.num_answers += 1
+            self.results.num_answers_by[answer.receipt.replica] += 1
             self.results.answers.setdefault((specialist, prompt), set()).add(answer.text)
 
     async def answered(self, more: int, seconds: float = 60) -> None:
@@ -65,4 +68,11 @@ class Load:
         enough = self.results.num_answers + more
         async with asyncio.timeout(seconds):
             while self.results.num_answers < enough:
+                await asyncio.sleep(0.01)
+
+    async def answered_by(self, replica: str) -> None:
+        """Wait until the replica has sent a further answer: the router has found its new process."""
+        before = self.results.num_answers_by[replica]
+        async with asyncio.timeout(120):
+            while self.results.num_answers_by[replica] == before:
                 await asyncio.sleep(0.01)
