@@ -53,7 +53,7 @@ class Load:
             number += 1
             try:
                 answer = await client.infer(
-                    prompt, force=[specialist], max_tokens=TOKENS, temperature=0.0, ignore_eos=True, timeout=600
+                    prompt, force=[specialist], max_tokens=TOKENS, temperature=0.0, ignore_eos=True, timeout=20
                 )
             except OctetError as error:
                 self.results.errors.append(error)

@@ -58,11 +58,10 @@ async def until_serving(served: ServeProcess, path: Path, other_than: int) -> No
 async def test_a_rolling_restart_fails_no_request(served: ServeProcess) -> None:
     async with Load(served.address, BOTH, 12).running() as load:
         await load.answered(20)
-        for name, path in sockets(served).items():
+        for path in sockets(served).values():
             pid = served.replica(path)
             os.kill(pid, signal.SIGTERM)
             await until_serving(served, path, pid)
-            await load.answered_by(name)
             await load.answered(20)
     assert [str(error) for error in load.results.errors] == []
     load.results.check_answers()
