@@ -87,8 +87,9 @@ async def test_tool_call_is_streamed_while_it_is_sampled(tmp_path: Path) -> None
         deliver, sampled = served.server.engine.deliver, list[int]()
 
         def deliver_and_count(report: EngineReport) -> None:
-            deliver(report)
+            # first, because the caller may have the report, and the test look at the tokens, as soon as it is delivered
             sampled.extend(token for _, update in report.updates for token in getattr(update, "tokens", ()))
+            deliver(report)
 
         served.server.engine.deliver = deliver_and_count
         whole = await ask(served.client, tool_request())
