@@ -96,7 +96,9 @@ async def served(
 class Proxy:
     """A proxy between a client and a server. After `cut`, it accepts no connection."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, delay: float = 0.0) -> None:
+        """Each connection forwards nothing in its first `delay` seconds."""
+        self._delay = delay
         self._host, _, port = address.rpartition(":")
         self._port = int(port)
         self._writers: set[asyncio.StreamWriter] = set()
@@ -122,6 +124,7 @@ class Proxy:
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.num_made += 1
+        await asyncio.sleep(self._delay)
         there_reader, there = await asyncio.open_connection(self._host, self._port)
         self._writers |= {writer, there}
         await asyncio.gather(_pass(reader, there), _pass(there_reader, writer))

@@ -205,3 +205,15 @@ def test_a_name_with_one_unreachable_address_is_reached(monkeypatch: pytest.Monk
             await ours.close()
 
     run_on_both_loops(scenario)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_slow_to_exchange_settings_is_connected() -> None:
+    """On a busy machine, the exchange of HTTP/2 settings takes longer than grpcio's time between two attempts."""
+
+    async def scenario() -> None:
+        async with served() as server, Proxy(server.address, delay=0.6) as proxy, both(proxy.address) as channels:
+            for channel in channels:
+                assert await channel.call("/test.Test/Echo", b"y") == b"y"
+
+    run_on_both_loops(scenario)
