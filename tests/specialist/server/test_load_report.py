@@ -15,6 +15,7 @@ from specialist.server.served_request import AnswerText, ServedRequest
 from tests.specialist.builders import make_request
 from tests.specialist.server.harness import (
     QUICK,
+    ReceivedAnswer,
     ReplicaHarness,
     ask,
     ask_and_resume,
@@ -31,10 +32,11 @@ from tests.specialist.server.test_heartbeat import reports
 SHARED = "a beginning that all prompts have in common, and that is longer than a block or two "
 
 
-async def settled(served: ReplicaHarness) -> wire.LoadReport:
-    """Return a load report once no request runs or waits."""
+async def settled(served: ReplicaHarness, *answers: ReceivedAnswer) -> wire.LoadReport:
+    """Return a load report once no request runs or waits. Earlier reports do not count these answers yet."""
+    num_tokens = sum(answer.usage.prompt_tokens for answer in answers if answer.usage is not None)
     async for report in reports(served, heartbeat_ms=20):
-        if not report.running + report.waiting and report.blocks.used == 0 and report.prompt_tokens:
+        if not report.running + report.waiting and report.blocks.used == 0 and report.prompt_tokens >= num_tokens > 0:
             return report
     raise AssertionError("the replica is gone")
 
@@ -49,7 +51,7 @@ async def test_prompt_tokens_and_hits_are_those_of_the_answers() -> None:
     async with running_replica(sim()) as served:
         received = [await ask(served.client, generate_request(SHARED + str(number))) for number in range(4)]
         usages = [one.usage for one in received if one.usage is not None]
-        report = await settled(served)
+        report = await settled(served, *received)
         assert len(usages) == 4 and sum(usage.cache_hit_tokens for usage in usages) > 0
         assert report.prompt_tokens == sum(usage.prompt_tokens for usage in usages)
         assert report.cache_hit_tokens == sum(usage.cache_hit_tokens for usage in usages)
@@ -61,9 +63,8 @@ async def test_evictions_are_reported_and_counters_never_fall() -> None:
     async with running_replica(sim(num_blocks=16, context=120)) as served:
         reported: list[wire.LoadReport] = []
         watch = asyncio.create_task(watched(served, reported))
-        for number in range(30):
-            await ask(served.client, generate_request(f"{number} " * 20))
-        report = await settled(served)
+        received = [await ask(served.client, generate_request(f"{number} " * 20)) for number in range(30)]
+        report = await settled(served, *received)
         watch.cancel()
         assert report.evicted_blocks == served.replica.scheduler.pool.counters.evictions > 30
         counts = [(each.prompt_tokens, each.cache_hit_tokens, each.evicted_blocks) for each in reported]
@@ -77,8 +78,7 @@ async def test_idle_replica_sends_no_reports() -> None:
     async with running_replica(sim()) as served:
         stream = reports(served, min_interval_ms=0)
         await anext(stream)
-        await ask(served.client, generate_request(SHARED))
-        quiet = await settled(served)
+        quiet = await settled(served, await ask(served.client, generate_request(SHARED)))
         while (received := await anext(stream)).prompt_tokens != quiet.prompt_tokens or received.running:
             continue
         with_nothing: list[wire.LoadReport] = []
@@ -103,7 +103,7 @@ async def test_preempted_request_reports_its_time_and_answers_the_same() -> None
         assert not second.usage.timings.HasField("preempted") and second.usage.times_preempted == 0
         assert (await first).tokens == expected(served.replica, low)
         assert second.tokens == expected(served.replica, high)
-        report = await settled(served)
+        report = await settled(served, await first, second)
         assert report.times_preempted == usage.times_preempted
         assert report.prompt_tokens == usage.prompt_tokens + second.usage.prompt_tokens
 
