@@ -19,7 +19,7 @@ LOOKAHEAD_BYTES = 512
 faster than they are relayed wait at the replica, which merges them into one message. The limit also bounds the
 buffer for a slow caller. The window grows when a longer message is read."""
 READ_LIMITS = ReadLimits(max_message_bytes=32 << 20, lookahead=LOOKAHEAD_BYTES)
-CONNECT_SECONDS = 5.0  # grpcio's time limit for a connection, with TLS and the exchange of HTTP/2 settings
+_CONNECT_SECONDS = 5.0  # grpcio's time limit for a connection, with TLS and the exchange of HTTP/2 settings
 _DNS = "dns:///"
 
 
@@ -46,7 +46,7 @@ class GrpcChannel:
             ("grpc.enable_retries", 0),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", round(CONNECT_SECONDS * 1000)),  # in spite of its name
+            ("grpc.min_reconnect_backoff_ms", round(_CONNECT_SECONDS * 1000)),  # the limit for connecting
             ("grpc.max_reconnect_backoff_ms", 500),
             ("grpc.keepalive_time_ms", round(PING_AFTER_SECONDS * 1000)),
             ("grpc.keepalive_timeout_ms", round(PING_TIMEOUT_SECONDS * 1000)),

@@ -14,6 +14,7 @@ from specialist.scheduling.step import Admitted, Emitted, Finished
 from specialist.server.served_request import AnswerText, ServedRequest
 from tests.specialist.builders import make_request
 from tests.specialist.server.harness import (
+    HANG_SECONDS,
     QUICK,
     ReceivedAnswer,
     ReplicaHarness,
@@ -33,12 +34,16 @@ SHARED = "a beginning that all prompts have in common, and that is longer than a
 
 
 async def settled(served: ReplicaHarness, *answers: ReceivedAnswer) -> wire.LoadReport:
-    """Return a load report once no request runs or waits. Earlier reports do not count these answers yet."""
+    """Return a load report that counts these answers, measured when no request ran or waited."""
     num_tokens = sum(answer.usage.prompt_tokens for answer in answers if answer.usage is not None)
-    async for report in reports(served, heartbeat_ms=20):
-        if not report.running + report.waiting and report.blocks.used == 0 and report.prompt_tokens >= num_tokens > 0:
-            return report
-    raise AssertionError("the replica is gone")
+    report = wire.LoadReport()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(HANG_SECONDS):
+            async for report in reports(served, heartbeat_ms=20):
+                is_idle = not report.running + report.waiting and report.blocks.used == 0
+                if is_idle and report.prompt_tokens >= num_tokens > 0:
+                    return report
+    raise AssertionError(f"no report counts {num_tokens} prompt tokens; the last one: {report}")
 
 
 async def watched(served: ReplicaHarness, into: list[wire.LoadReport]) -> None:

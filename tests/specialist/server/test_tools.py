@@ -87,7 +87,7 @@ async def test_tool_call_is_streamed_while_it_is_sampled(tmp_path: Path) -> None
         deliver, sampled = served.server.engine.deliver, list[int]()
 
         def deliver_and_count(report: EngineReport) -> None:
-            # first, because the caller may have the report, and the test look at the tokens, as soon as it is delivered
+            # Tokens are recorded before their delivery: the test may read the list as soon as it has the answer.
             sampled.extend(token for _, update in report.updates for token in getattr(update, "tokens", ()))
             deliver(report)
 
