@@ -1,18 +1,8 @@
-"""Free ports."""
+"""A free port for the server of a test."""
 
-import random
-import socket
-
-_LOW, _HIGH = 15_000, 30_000
-"""The range is below the kernel's ephemeral ports, so that a port stays free while its server is down."""
+from bench.processes import free_ports
 
 
 def free_port() -> int:
-    while True:
-        port = random.SystemRandom().randrange(_LOW, _HIGH)
-        with socket.socket() as asked:
-            try:
-                asked.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
+    """Return a port that stays free while the server restarts."""
+    return free_ports(1)[0]

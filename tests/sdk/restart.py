@@ -8,6 +8,7 @@ from typing import Any
 
 from octet.v1.specialist_pb2 import Chunk, GenerateEvent, GenerateRequest
 from router.settings import HttpSettings
+from tests.ports import free_port
 from tests.router.jobs.harness import WORDS, answering, jobs_ensemble
 from tests.router.serving.harness import running_router
 from tests.router.serving.spy import ACCEPTED, Behaviour, running_spy
@@ -36,9 +37,8 @@ async def restarting(folder: Path) -> AsyncIterator[tuple[str, Path]]:
 
 async def _lives(folder: Path, replica: str, mark: Path, ported: "asyncio.Future[int]") -> None:
     ensemble = jobs_ensemble(f"sqlite:{folder / 'state.db'}")
-    async with running_router({"writer": [replica]}, http=HttpSettings(), ensemble=ensemble) as routed:
-        assert routed.server.http is not None
-        port = routed.server.http.port
+    port = free_port()
+    async with running_router({"writer": [replica]}, http=HttpSettings(port=port), ensemble=ensemble):
         ported.set_result(port)
         while not mark.exists():
             await asyncio.sleep(_POLL_SECONDS)

@@ -14,6 +14,7 @@ import grpc
 
 from octet.rpc.handlers import Context
 from octet.v1 import error_pb2, specialist_pb2
+from tests.ports import free_port
 from tests.router.serving.harness import CallResult, RouterHarness, infer_request, patient_dispatch, running_router
 from tests.router.serving.spy import ACCEPTED, CHUNK, USAGE, running_spy
 from tests.specialist.server.harness import QUICK, run, running_replica, sim
@@ -25,14 +26,17 @@ _ARGUMENTS = ("specialist", "--engine", "sim", "--name", "writer", "--kv-blocks"
 class Process:
     """A process with a simulated replica that keeps its port across restarts."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int) -> None:
+        self.port, self.address = port, f"127.0.0.1:{port}"
         self.popen = subprocess.Popen(
             [sys.executable, "-c", OCTET, *_ARGUMENTS, str(port)], cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
         if self.popen.stdout is None:
             raise RuntimeError("no pipe")
-        self.address = self.popen.stdout.readline().split(" ready on ")[1].split()[0]
-        self.port = int(self.address.rpartition(":")[2])
+        line = self.popen.stdout.readline()
+        if f" ready on {self.address}" not in line:
+            self.end()
+            raise RuntimeError(f"the replica did not start: {line!r}")
 
     def end(self) -> None:
         self.popen.kill()
@@ -45,7 +49,7 @@ class Process:
 def processes(count: int) -> Iterator[list[Process]]:
     made: list[Process] = []
     try:
-        made.extend(Process() for _ in range(count))
+        made.extend(Process(free_port()) for _ in range(count))
         yield made
     finally:
         for process in made:
