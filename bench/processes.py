@@ -3,10 +3,8 @@
 import asyncio
 import json
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +16,7 @@ from threading import Thread
 from time import clock_gettime
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from octet.cli.serve import lasting_ports
+from octet.cli.serve import find_free_port
 
 ROOT = Path(__file__).resolve().parents[1]  # the root of this checkout, whose packages the started processes use
 HOST = "127.0.0.1"
@@ -127,18 +125,10 @@ def _guard(group: int) -> "subprocess.Popen[bytes]":
 
 def free_ports(number: int) -> list[int]:
     """Return free ports, if possible ports that no connection takes before the server listens."""
-    lasting = lasting_ports()
-    drawn = random.SystemRandom().sample(lasting, min(len(lasting), 100 * number))
-    with ExitStack() as stack:
-        taken = list[socket.socket]()
-        for port in (*drawn, *([0] * number)):
-            each = stack.enter_context(socket.socket())
-            with suppress(OSError):
-                each.bind((HOST, port))
-                taken.append(each)
-            if len(taken) == number:
-                break
-        return [each.getsockname()[1] for each in taken]
+    ports: list[int] = []
+    for _ in range(number):
+        ports.append(find_free_port(HOST, "--port", ports))
+    return ports
 
 
 _LAST_WORDS = 300

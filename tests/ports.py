@@ -1,8 +1,8 @@
 """A free port for the server of a test."""
 
-from bench.processes import free_ports
+from octet.cli.serve import find_free_port
 
 
 def free_port() -> int:
     """Return a port that stays free while the server restarts."""
-    return free_ports(1)[0]
+    return find_free_port("127.0.0.1", "--port", ())

@@ -9,7 +9,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -108,21 +108,21 @@ def _with_ports(ensemble: Ensemble, port: int | None, http_port: int | None) -> 
     router = ensemble.router if port is None else replace(ensemble.router, port=port)
     http = router.http if http_port is None else replace(router.http or HttpConfig(), port=http_port)
     if router.port == 0:
-        router = replace(router, port=_free_port(router.host, "--port", http.port if http else 0))
+        router = replace(router, port=find_free_port(router.host, "--port", [http.port] if http else []))
     if http is not None and http.port == 0:
-        http = replace(http, port=_free_port(http.host, "--http-port", router.port))
+        http = replace(http, port=find_free_port(http.host, "--http-port", [router.port]))
     return replace(ensemble, router=replace(router, http=http))
 
 
-def _free_port(host: str, option: str, taken: int) -> int:
-    """Return a free port other than `taken`, if possible one that stays free while the router restarts."""
-    ports = [port for port in lasting_ports() if port != taken]
+def find_free_port(host: str, option: str, taken: Container[int]) -> int:
+    """Return a free port that is not `taken`, if possible one that stays free while its server restarts."""
+    ports = [port for port in lasting_ports() if port not in taken]
     for port in secrets.SystemRandom().sample(ports, min(len(ports), _MAX_PORT_TRIES)):
         with suppress(BindRefused), listeners.bind_socket(Endpoint(host, port), option):
             return port
     with listeners.bind_socket(Endpoint(host), option) as probe:
         port = int(probe.getsockname()[1])
-        return port if port != taken else _free_port(host, option, taken)
+        return find_free_port(host, option, taken) if port in taken else port
 
 
 def lasting_ports() -> range:

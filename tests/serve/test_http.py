@@ -61,7 +61,7 @@ def test_drawn_ports_are_not_ephemeral(
         file.write_text(ephemeral)
     monkeypatch.setattr(serve, "_EPHEMERAL_PORTS", file)
     assert list(serve.lasting_ports()) == list(lasting)
-    assert serve._free_port("127.0.0.1", "--port", 0) in (lasting or range(1, 65_536))
+    assert serve.find_free_port("127.0.0.1", "--port", ()) in (lasting or range(1, 65_536))
 
 
 def test_drawn_ports_of_both_listeners_differ(monkeypatch: pytest.MonkeyPatch) -> None:

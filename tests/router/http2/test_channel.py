@@ -70,7 +70,8 @@ def test_calls_during_a_dial_wait_and_share_the_connection() -> None:
 
 def test_calls_to_a_stopped_server_fail_at_once_and_waiting_calls_are_served_later() -> None:
     async def scenario() -> None:
-        address = f"127.0.0.1:{free_port()}"
+        async with served(address=f"127.0.0.1:{free_port()}") as server:
+            address = server.address
         channel = Http2Channel(address, READING)
         assert await outcome_of(channel) == "UNAVAILABLE"
         waits = asyncio.create_task(outcome_of(channel, wait_for_ready=True))
@@ -96,7 +97,8 @@ def test_calls_to_a_stopped_server_fail_at_once_and_waiting_calls_are_served_lat
 
 def test_next_call_after_a_pause_dials_again() -> None:
     async def scenario() -> None:
-        address = f"127.0.0.1:{free_port()}"
+        async with served(address=f"127.0.0.1:{free_port()}") as server:
+            address = server.address
         channel = Http2Channel(address, READING)
         assert await outcome_of(channel) == "UNAVAILABLE"
         async with served(address=address):
