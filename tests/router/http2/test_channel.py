@@ -88,7 +88,7 @@ def test_calls_to_a_stopped_server_fail_at_once_and_waiting_calls_are_served_lat
         assert [await outcome_of(channel) for _ in range(50)] == ["UNAVAILABLE"] * 50
         assert num_dials < 50, "not every failing call may try to connect"
         assert await late == "DEADLINE_EXCEEDED" and not waits.done()
-        async with served(address=address):
+        async with served(address=address), asyncio.timeout(60):
             assert await waits == "OK" and await outcome_of(channel) == "OK"
         await channel.close()
 
