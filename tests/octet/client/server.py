@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 
 from octet.v1 import inference_pb2 as wire
+from tests.ports import free_port
 
 _NUM_THREADS = 16
 
@@ -160,8 +161,10 @@ def receipt_of(request: wire.InferRequest, act: ScriptedCall) -> wire.Receipt:
 
 
 @contextmanager
-def scripted(*acts: ScriptedCall, address: str = "127.0.0.1:0") -> Iterator[Script]:
-    """Run a server. Each call follows the next script; when none is left, calls are answered normally."""
+def scripted(*acts: ScriptedCall, address: str | None = None) -> Iterator[Script]:
+    """Run a server. Each call follows the next script; when none is left, calls are answered normally. No other test
+    takes its port after it has stopped."""
+    address = address or f"127.0.0.1:{free_port()}"
     script = Script(acts)
     server = grpc.server(ThreadPoolExecutor(_NUM_THREADS), options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers([handler(script)])

@@ -9,6 +9,7 @@ import grpc
 from grpc.aio import EOF, AioRpcError
 
 from octet.rpc.certificates import Tls, server_credentials
+from tests.ports import free_port
 
 TRAILING = (("said-bin", b"\x00\xff,="), ("said-bin", b"twice"), ("x-plain", "as it is"))
 
@@ -73,8 +74,10 @@ class GrpcServer:
 
 @asynccontextmanager
 async def served(
-    tls: Tls | None = None, address: str = "127.0.0.1:0", most_streams: int = 1000
+    tls: Tls | None = None, address: str | None = None, most_streams: int = 1000
 ) -> AsyncIterator[GrpcServer]:
+    """Run a server. No other test takes its port after it has stopped."""
+    address = address or f"127.0.0.1:{free_port()}"
     server = grpc.aio.server(
         options=(
             ("grpc.max_receive_message_length", -1),

@@ -13,7 +13,6 @@ from router.dispatch.http2 import frames
 from router.dispatch.http2.call import ReadLimits
 from router.dispatch.http2.channel import Http2Channel
 from router.dispatch.http2.connection import Http2Connection
-from tests.ports import free_port
 from tests.router.http2.peer import run_on_both_loops
 from tests.router.http2.servers import Proxy, served
 
@@ -70,7 +69,7 @@ def test_calls_during_a_dial_wait_and_share_the_connection() -> None:
 
 def test_calls_to_a_stopped_server_fail_at_once_and_waiting_calls_are_served_later() -> None:
     async def scenario() -> None:
-        async with served(address=f"127.0.0.1:{free_port()}") as server:
+        async with served() as server:
             address = server.address
         channel = Http2Channel(address, READING)
         assert await outcome_of(channel) == "UNAVAILABLE"
@@ -97,7 +96,7 @@ def test_calls_to_a_stopped_server_fail_at_once_and_waiting_calls_are_served_lat
 
 def test_next_call_after_a_pause_dials_again() -> None:
     async def scenario() -> None:
-        async with served(address=f"127.0.0.1:{free_port()}") as server:
+        async with served() as server:
             address = server.address
         channel = Http2Channel(address, READING)
         assert await outcome_of(channel) == "UNAVAILABLE"

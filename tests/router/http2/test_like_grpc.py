@@ -13,7 +13,6 @@ from grpc.aio import EOF, AioRpcError
 from router.dispatch.http2.call import ReadLimits
 from router.dispatch.http2.channel import Http2Channel
 from router.dispatch.transport import GrpcChannel
-from tests.ports import free_port
 from tests.router.http2.peer import run_on_both_loops
 from tests.router.http2.servers import Proxy, outcome, served, stream
 
@@ -127,7 +126,7 @@ def test_deadline_cancellation_and_lost_connection_equal_grpc() -> None:
 
 def test_draining_server_finishes_calls_and_the_next_call_uses_another_connection() -> None:
     async def scenario() -> None:
-        async with served(address=f"127.0.0.1:{free_port()}") as server:
+        async with served() as server:
             ours = Http2Channel(server.address, READING)
             begun = stream(ours, "Count", b"1 1")
             hanging = stream(ours, "Hang", b"", timeout=60)

@@ -12,12 +12,13 @@ from typing import Any
 
 import grpc
 
+from octet.client.replica import SpecialistClient
 from octet.rpc.handlers import Context
 from octet.v1 import error_pb2, specialist_pb2
 from tests.ports import free_port
 from tests.router.serving.harness import CallResult, RouterHarness, infer_request, patient_dispatch, running_router
 from tests.router.serving.spy import ACCEPTED, CHUNK, USAGE, running_spy
-from tests.specialist.server.harness import QUICK, run, running_replica, sim
+from tests.specialist.server.harness import QUICK, long_answer, run, running_replica, sim
 from tests.specialist.server.test_process import OCTET, ROOT
 
 _ARGUMENTS = ("specialist", "--engine", "sim", "--name", "writer", "--kv-blocks", "512", "--port")
@@ -118,7 +119,7 @@ def test_rolling_restart_under_load_fails_no_request() -> None:
         async def load(routed: RouterHarness) -> None:
             nonlocal num_answered
             while not over.is_set():
-                result = await routed.ask(infer_request(max_tokens=4))
+                result = await routed.ask(infer_request(f"{num_answered} times", max_tokens=4))
                 failed.extend([result] if result.code is not grpc.StatusCode.OK else [])
                 num_answered += 1
                 await asyncio.sleep(0.01)
@@ -126,7 +127,13 @@ def test_rolling_restart_under_load_fails_no_request() -> None:
         async with running_router({"writer": [process.address for process in made]}) as routed:
             loads = [asyncio.create_task(load(routed)) for _ in range(4)]
             for index, process in enumerate(made):
-                process.popen.send_signal(signal.SIGTERM)
+                async with SpecialistClient(process.address) as client:
+                    events = client.generate(long_answer(3000, timeout_ms=3_600_000))
+                    await anext(events)
+                    process.popen.send_signal(signal.SIGTERM)
+                    enough = num_answered + 40
+                    await routed.until(lambda: num_answered > enough)  # noqa: B023
+                    assert process.popen.poll() is None, "the long answer keeps the replica draining"
                 await asyncio.to_thread(process.popen.wait)
                 process.end()
                 made[index] = await asyncio.to_thread(Process, process.port)

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from octet.config.ensemble import StoreConfig
@@ -109,27 +108,3 @@ async def eventually_returns(call: Callable[[], Awaitable[object]], expected: ob
     while (found := await call()) != expected:
         assert time.monotonic() < end, f"{found!r} instead of {expected!r}"
         await asyncio.sleep(0.02)
-
-
-_SCHEDULED = Path("/proc/thread-self/schedstat")
-
-
-def own_time() -> float:
-    """Return the time of a clock that advances while this thread computes, sleeps or is blocked, but not while it waits
-    for a busy CPU. Without scheduler statistics, it is the thread's CPU time."""
-    if not _SCHEDULED.exists():
-        return time.thread_time()
-    return time.monotonic() - int(_SCHEDULED.read_text().split()[1]) / 1e9
-
-
-class Lag:
-    """The longest pause of the event loop, measured with `own_time`."""
-
-    def __init__(self) -> None:
-        self.longest = 0.0
-
-    async def measure(self) -> None:
-        while True:
-            before = own_time()
-            await asyncio.sleep(0.002)
-            self.longest = max(self.longest, own_time() - before - 0.002)

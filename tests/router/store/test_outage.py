@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from threading import Thread
+from threading import Thread, Timer
 
 import pytest
 
@@ -13,7 +13,7 @@ from router.store.rows import ReceiptRow, StoreConflict, StoreUnavailable
 from router.store.store import Store
 from tests.router.store.conftest import programs_or_skip
 from tests.router.store.postgres_server import PostgresServer, postgres_server
-from tests.router.store.stores import NOW, Follower, Lag, audit_row, counted, eventually, opened, own_time
+from tests.router.store.stores import NOW, Follower, audit_row, counted, eventually, opened
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +32,12 @@ class Load:
         self.num_counted = 0
         self.acknowledged = -1
         """The number in the last document body that was acknowledged."""
-        self.slowest = 0.0
 
     async def count(self) -> None:
         while True:
-            began = own_time()
             self.store.count(counted(1, 0, self.name))
             self.store.keep_receipt(ReceiptRow(f"{self.name}{self.num_counted}", NOW + self.num_counted, b"raw"))
             self.num_counted += 1
-            self.slowest = max(self.slowest, own_time() - began)
             await asyncio.sleep(0.002)
 
     async def change(self) -> None:
@@ -54,6 +51,13 @@ class Load:
             else:
                 self.acknowledged = number
                 number += 1
+
+
+async def serving_goes_on(*loads: Load) -> None:
+    """Wait until every load has made many more calls. If a call waits for the database, this never ends, because the
+    database comes back only afterwards."""
+    enough = [load.num_counted + 100 for load in loads]
+    await eventually(lambda: all(load.num_counted >= each for load, each in zip(loads, enough, strict=True)))
 
 
 def have_changed(loads: list[Load], times: int) -> bool:
@@ -85,22 +89,19 @@ async def test_a_database_killed_under_load_loses_no_acknowledged_change(
                 assert sums[load.name] == load.num_counted
                 assert await store.receipt(f"{load.name}{load.num_counted - 1}") is not None
 
-    followers, lag = [Follower(), Follower()], Lag()
+    followers = [Follower(), Follower()]
     async with opened(url, followers[0]) as one, opened(url, followers[1]) as two:
         loads = [Load(one, "one"), Load(two, "two")]
-        measuring = asyncio.create_task(lag.measure())
         tasks = [asyncio.create_task(each) for load in loads for each in (load.count(), load.change())]
         for enough in (5, 10):
             await eventually(partial(have_changed, loads, enough))
             await asyncio.to_thread(killable.kill)
-            await asyncio.sleep(0.3)  # Writes fail during the outage.
+            await eventually(lambda: one.trouble and two.trouble)
+            await serving_goes_on(*loads)
             await asyncio.to_thread(killable.start)
             await eventually(lambda: not one.trouble and not two.trouble)
-        await stop(*tasks, measuring)
+        await stop(*tasks)
         await eventually(lambda: one._held.is_empty and two._held.is_empty)
-        for load in loads:
-            assert load.slowest < 0.25, "a blocked call would wait until the database is back"
-        assert lag.longest < 1.0
         assert [each.dips for each in followers] == [[], []]
     await check(loads)
 
@@ -111,29 +112,30 @@ async def test_a_frozen_database_is_reported_and_delays_no_call(
     """The server accepts connections but does not answer. The store reports the outage, and writes its buffer
     afterwards."""
     url = killable.new_database()
-    lag = Lag()
     async with opened(url) as store:
         load = Load(store, "frozen")
-        measuring = asyncio.create_task(lag.measure())
         counting = asyncio.create_task(load.count())
         version = (await store.change("knob", "a", 0, {"n": 1}, audit_row())).version
         killable.freeze()
+        bound = Timer(60.0, killable.thaw)  # ends a call that waits for the database
+        bound.start()
         monkeypatch.setattr("router.store.sync._SILENCE_SECONDS", 1.0)
         try:
             with pytest.raises(StoreUnavailable) as gone:
                 await store.change("knob", "a", version, {"n": 2}, audit_row())
             assert gone.value.certain
             await eventually(lambda: store.trouble)
+            await serving_goes_on(load)
         finally:
+            bound.cancel()
             killable.thaw()
             monkeypatch.setattr("router.store.sync._SILENCE_SECONDS", 60.0)
         await eventually(lambda: not store.trouble)
-        await stop(counting, measuring)
+        await stop(counting)
         assert [each.body for each in await store.documents()] == [{"n": 1}]
         await store.change("knob", "a", version, {"n": 3}, audit_row())
         await eventually(lambda: store._held.is_empty)
         assert (await store.buckets("correctness", NOW))[0].good == load.num_counted
-        assert load.slowest < 0.25 and lag.longest < 1.0
 
 
 async def test_a_store_starts_without_its_database(killable: PostgresServer) -> None:

@@ -11,6 +11,7 @@ import grpc
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as call_wire
 from octet.v1 import operator_pb2 as wire
+from tests.ports import free_port
 
 NOW_MS = 1_790_000_000_000
 _UNARY: dict[str, tuple[Any, Any]] = {
@@ -179,12 +180,13 @@ class ScriptedRouter:
 
 
 @contextmanager
-def router_served(router: ScriptedRouter | None = None, port: int = 0) -> Iterator[ScriptedRouter]:
+def router_served(router: ScriptedRouter | None = None, port: int | None = None) -> Iterator[ScriptedRouter]:
+    """Run a server. No other test takes its port after it has stopped."""
     router = router or ScriptedRouter()
     server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers(_handlers(router))
     router.server = server
-    router.address = f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
+    router.address = f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port or free_port()}')}"
     router.released.clear()
     server.start()
     try:

@@ -18,6 +18,7 @@ from octet.cli import main
 from octet.rpc.refusal import invalid_field
 from octet.v1 import operator_pb2 as wire
 from tests.octet.client.server import scripted
+from tests.ports import free_port
 from tests.router.operator.fake_control import NOW_MS, FakeComparisons
 from tests.router.operator.harness import OperatorHarness, running_operator
 
@@ -144,23 +145,25 @@ def test_refused_path_explains_the_adapter_root(capsys: Captured, monkeypatch: p
 
 
 KILLED_SERVER = """
-import time
+import sys, time
 from concurrent.futures import ThreadPoolExecutor
 import grpc
 class Slow(grpc.GenericRpcHandler):
     def service(self, details):
         return grpc.unary_unary_rpc_method_handler(lambda *_: print("asked", flush=True) or time.sleep(60))
 server = grpc.server(ThreadPoolExecutor(1), [Slow()])
-print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+server.add_insecure_port(sys.argv[1])
 server.start()
+print("ready", flush=True)
 time.sleep(60)
 """
 
 
 def test_router_killed_during_a_call_is_not_mistaken_for_tls(capsys: Captured) -> None:
-    with subprocess.Popen([sys.executable, "-c", KILLED_SERVER], stdout=subprocess.PIPE, text=True) as router:
-        assert router.stdout is not None
-        address = f"127.0.0.1:{router.stdout.readline().strip()}"
+    address = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-c", KILLED_SERVER, address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as router:
+        assert router.stdout is not None and router.stdout.readline() == "ready\n"
 
         def kill() -> None:
             assert router.stdout is not None and router.stdout.readline() == "asked\n"
