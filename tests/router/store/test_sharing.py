@@ -60,13 +60,14 @@ async def test_readers_miss_no_change_of_independent_writers(shared_url: str) ->
             version = (await store.change("knob", name, version, {"n": number}, audit_row(name))).version
 
     async def read(follower: Follower, store: Store) -> None:
-        """Read without a pause, so that even a short race in the database is noticed."""
+        """Read round after round, so that even a short race in the database is noticed. The pauses of a millisecond
+        give the stores' threads the interpreter; without them, a writer can wait for its turn longer than it may."""
         while len(follower.audit) < NUM_STORES * NUM_CHANGES:
             assert store._sync is not None
             store._sync.run_soon()
             if store._sync._running is None:
                 store._sync._begin_round()
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
 
     follower = Follower()
     async with AsyncExitStack() as stack:
