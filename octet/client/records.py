@@ -15,7 +15,7 @@ from octet.rpc.messages import is_in_oneof
 
 _RECORDS = {
     "specialist": "ToolCall ToolCallPart LaneIdentity=Lane ForecastInfo=Forecast ReplicaTimings=Timings "
-    "BlockUsage=Blocks EstimateError ResidentAdapter LoadReport",
+    "BlockUsage=Blocks EstimateError ResidentAdapter ProcessEnd LoadReport",
     "inference": "TokenCount=CountResponse SpecialistScore=Score AttemptInfo=Attempt Shadow=ShadowOrder Between "
     "Timings=RouterTimings Validation",
     "control": "BreakerInfo KnobInfo LaneInfo ReplicaInfo ShadowRow ShadowCounts AuditEntry",

@@ -76,6 +76,13 @@ class ResidentAdapter(WireRecord):
     # Hex sha256 of the content.
     digest: str
 
+# How a process ended.
+class ProcessEnd(WireRecord):
+    # killed, out_of_memory, exited or hung.
+    kind: str
+    # Human-readable: the signal, or the exit code and the last line of the process's error output.
+    text: str
+
 class LoadReport(WireRecord):
     waiting: int
     running: int
@@ -110,6 +117,10 @@ class LoadReport(WireRecord):
     evicted_blocks: int
     # Random id of the process, to tell apart processes at the same address.
     instance: str
+    # When the process started.
+    started_unix_ms: int
+    # How the supervisor's previous process of this replica ended. Unset for its first process, or without a supervisor.
+    previous_end: ProcessEnd | None
 
 class TokenCount(WireRecord):
     prompt_tokens: int
@@ -257,6 +268,12 @@ class ReplicaInfo(WireRecord):
     refusing: bool
     usual_wait: float | None
     estimate_error_p90: float | None
+    # Number of times that another process took over at this address, as far as the store remembers.
+    restarts: int
+    # Why the last process before this one ended, such as `killed by SIGKILL`. Empty without a restart.
+    last_restart_reason: str
+    # When the present process started. 0 without a restart.
+    last_restart_unix_ms: int
 
 class ShadowRow(WireRecord):
     intent: str

@@ -93,7 +93,7 @@ class LaneInfo(_message.Message):
     def __init__(self, specialist: _Optional[str] = ..., number: _Optional[int] = ..., adapter: _Optional[str] = ..., digests: _Optional[_Iterable[str]] = ..., revision: _Optional[str] = ..., status: _Optional[str] = ..., since_unix_ms: _Optional[int] = ..., by: _Optional[str] = ..., why: _Optional[str] = ..., pass_rate: _Optional[float] = ..., samples: _Optional[int] = ..., outlook: _Optional[str] = ..., resident: _Optional[int] = ..., replicas: _Optional[int] = ...) -> None: ...
 
 class ReplicaInfo(_message.Message):
-    __slots__ = ("name", "specialist", "address", "status", "health_breaker", "waiting", "running", "shadows", "revision", "refusing", "usual_wait", "estimate_error_p90")
+    __slots__ = ("name", "specialist", "address", "status", "health_breaker", "waiting", "running", "shadows", "revision", "refusing", "usual_wait", "estimate_error_p90", "restarts", "last_restart_reason", "last_restart_unix_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SPECIALIST_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -106,6 +106,9 @@ class ReplicaInfo(_message.Message):
     REFUSING_FIELD_NUMBER: _ClassVar[int]
     USUAL_WAIT_FIELD_NUMBER: _ClassVar[int]
     ESTIMATE_ERROR_P90_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    LAST_RESTART_REASON_FIELD_NUMBER: _ClassVar[int]
+    LAST_RESTART_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     specialist: str
     address: str
@@ -118,7 +121,10 @@ class ReplicaInfo(_message.Message):
     refusing: bool
     usual_wait: float
     estimate_error_p90: float
-    def __init__(self, name: _Optional[str] = ..., specialist: _Optional[str] = ..., address: _Optional[str] = ..., status: _Optional[str] = ..., health_breaker: _Optional[str] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., shadows: _Optional[int] = ..., revision: _Optional[str] = ..., refusing: _Optional[bool] = ..., usual_wait: _Optional[float] = ..., estimate_error_p90: _Optional[float] = ...) -> None: ...
+    restarts: int
+    last_restart_reason: str
+    last_restart_unix_ms: int
+    def __init__(self, name: _Optional[str] = ..., specialist: _Optional[str] = ..., address: _Optional[str] = ..., status: _Optional[str] = ..., health_breaker: _Optional[str] = ..., waiting: _Optional[int] = ..., running: _Optional[int] = ..., shadows: _Optional[int] = ..., revision: _Optional[str] = ..., refusing: _Optional[bool] = ..., usual_wait: _Optional[float] = ..., estimate_error_p90: _Optional[float] = ..., restarts: _Optional[int] = ..., last_restart_reason: _Optional[str] = ..., last_restart_unix_ms: _Optional[int] = ...) -> None: ...
 
 class ShadowCounts(_message.Message):
     __slots__ = ("ordered", "sent", "answered", "shed", "failed", "compared")

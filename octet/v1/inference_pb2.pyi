@@ -35,6 +35,7 @@ from octet.v1.specialist_pb2 import Usage as Usage
 from octet.v1.specialist_pb2 import Timings as Timings
 from octet.v1.specialist_pb2 import WatchLoadRequest as WatchLoadRequest
 from octet.v1.specialist_pb2 import LoadReport as LoadReport
+from octet.v1.specialist_pb2 import ProcessEnd as ProcessEnd
 from octet.v1.specialist_pb2 import GetMetricsRequest as GetMetricsRequest
 from octet.v1.specialist_pb2 import GetMetricsResponse as GetMetricsResponse
 from octet.v1.specialist_pb2 import EstimateError as EstimateError

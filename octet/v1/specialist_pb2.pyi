@@ -388,7 +388,7 @@ class WatchLoadRequest(_message.Message):
     def __init__(self, min_interval_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
 
 class LoadReport(_message.Message):
-    __slots__ = ("waiting", "running", "blocks", "preempting", "times_preempted", "prefill_rate", "decode_rate", "drain_rate", "adapters", "draining", "max_running", "max_waiting", "revision", "refusing", "shadows", "usual_wait", "estimate_error", "prompt_tokens", "cache_hit_tokens", "evicted_blocks", "instance")
+    __slots__ = ("waiting", "running", "blocks", "preempting", "times_preempted", "prefill_rate", "decode_rate", "drain_rate", "adapters", "draining", "max_running", "max_waiting", "revision", "refusing", "shadows", "usual_wait", "estimate_error", "prompt_tokens", "cache_hit_tokens", "evicted_blocks", "instance", "started_unix_ms", "previous_end")
     WAITING_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -410,6 +410,8 @@ class LoadReport(_message.Message):
     CACHE_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     EVICTED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    STARTED_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_END_FIELD_NUMBER: _ClassVar[int]
     waiting: int
     running: int
     blocks: Blocks
@@ -431,7 +433,17 @@ class LoadReport(_message.Message):
     cache_hit_tokens: int
     evicted_blocks: int
     instance: str
-    def __init__(self, waiting: _Optional[int] = ..., running: _Optional[int] = ..., blocks: _Optional[_Union[Blocks, _Mapping]] = ..., preempting: _Optional[bool] = ..., times_preempted: _Optional[int] = ..., prefill_rate: _Optional[float] = ..., decode_rate: _Optional[float] = ..., drain_rate: _Optional[float] = ..., adapters: _Optional[_Iterable[_Union[ResidentAdapter, _Mapping]]] = ..., draining: _Optional[bool] = ..., max_running: _Optional[int] = ..., max_waiting: _Optional[int] = ..., revision: _Optional[str] = ..., refusing: _Optional[bool] = ..., shadows: _Optional[int] = ..., usual_wait: _Optional[float] = ..., estimate_error: _Optional[_Union[EstimateError, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., cache_hit_tokens: _Optional[int] = ..., evicted_blocks: _Optional[int] = ..., instance: _Optional[str] = ...) -> None: ...
+    started_unix_ms: int
+    previous_end: ProcessEnd
+    def __init__(self, waiting: _Optional[int] = ..., running: _Optional[int] = ..., blocks: _Optional[_Union[Blocks, _Mapping]] = ..., preempting: _Optional[bool] = ..., times_preempted: _Optional[int] = ..., prefill_rate: _Optional[float] = ..., decode_rate: _Optional[float] = ..., drain_rate: _Optional[float] = ..., adapters: _Optional[_Iterable[_Union[ResidentAdapter, _Mapping]]] = ..., draining: _Optional[bool] = ..., max_running: _Optional[int] = ..., max_waiting: _Optional[int] = ..., revision: _Optional[str] = ..., refusing: _Optional[bool] = ..., shadows: _Optional[int] = ..., usual_wait: _Optional[float] = ..., estimate_error: _Optional[_Union[EstimateError, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., cache_hit_tokens: _Optional[int] = ..., evicted_blocks: _Optional[int] = ..., instance: _Optional[str] = ..., started_unix_ms: _Optional[int] = ..., previous_end: _Optional[_Union[ProcessEnd, _Mapping]] = ...) -> None: ...
+
+class ProcessEnd(_message.Message):
+    __slots__ = ("kind", "text")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    text: str
+    def __init__(self, kind: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
 
 class GetMetricsRequest(_message.Message):
     __slots__ = ()

@@ -19,8 +19,7 @@ from router.routing.dispatch_plan import FleetStatus, LaneStatus, SpecialistStat
 from router.store.rows import DocumentBody
 
 _log = logging.getLogger(__name__)
-# also the names of attributes of `ObservedReplica`
-_REPLICA_FIELDS = [field.name for field in wire.ReplicaInfo.DESCRIPTOR.fields]
+_REPLICA_FIELDS = ObservedReplica.__dataclass_fields__.keys() & wire.ReplicaInfo.DESCRIPTOR.fields_by_name.keys()
 
 
 class DrainedReplicas:
