@@ -1,7 +1,7 @@
-"""Finds how many replicas a trace needs: simulates it, checks the objectives, and searches for the fewest replicas."""
+"""Simulates a trace with given numbers of replicas and checks the objectives of the specialists."""
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
@@ -11,6 +11,7 @@ from typing import Self
 
 import grpc
 
+from octet.client.errors import error_from_rpc
 from octet.config.ensemble import Ensemble, SloTargets
 from octet.v1.inference_pb2 import InferEvent, InferRequest
 from simulation.cluster import BusyTimes, SimulatedCluster, TimedEngine
@@ -20,6 +21,8 @@ from simulation.traces import TraceRequest
 
 _PAUSE_SECONDS = 1e-3  # simulated seconds to wait after the last request
 _MOST_SHARE = 0.7  # the share of a core that a router may use; bursts and uncounted work need the rest
+_LEAST_SECONDS = 1.0  # simulated seconds below which the share of a core says nothing about a router
+_MOST_ALONE = 200  # requests of a specialist that are simulated alone
 _CHECK_SECONDS, _PROGRESS_SECONDS = 0.05, 20.0  # simulated seconds between checks, real seconds between progress lines
 _GENERATE = "/octet.v1.Inference/Generate"
 _REFUSED = frozenset((grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE))
@@ -36,6 +39,23 @@ class SimulatedAnswer:
     refused: bool
     failed: bool
     from_admission: float | None  # seconds from the replica's acceptance to the first token
+    reason: str = ""  # why it was refused or failed, such as "queue_full"
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A missed objective: a target of the specialist's slo, in seconds, or "answered", a share of its requests."""
+
+    objective: str
+    found: float
+    target: float
+    reason: str = ""  # the most frequent reason of unanswered requests
+
+    def __str__(self) -> str:
+        if self.objective != "answered":
+            return f"{self.objective} {self.found:.3g} s, target {self.target:.3g} s"
+        reason = f" (mostly {self.reason})" if self.reason else ""
+        return f"{100 * (1 - self.found):.1f} % not answered{reason}, allowed {100 * (1 - self.target):.1f} %"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +70,13 @@ class SpecialistFigures:
     ttft: tuple[float, float, float]
     itl: tuple[float, float, float]
     busy: float  # average share of the time during which its engines computed
-    misses: tuple[str, ...]  # missed objectives, one line each
+    misses: tuple[Miss, ...]
     is_promising: bool = True  # whether the specialist has objectives
 
     def format_misses(self) -> str:
-        return "; ".join(self.misses) or ("met" if self.is_promising else "no objectives")
+        if not self.requests:
+            return "no requests"
+        return "; ".join(map(str, self.misses)) or ("met" if self.is_promising else "no objectives")
 
     def records(self) -> list[BenchRecord]:
         """Return the figures as records of a single run."""
@@ -85,11 +107,11 @@ def evaluate_specialist(
     for name, target in named.items():
         measure, _, percent = name.rpartition("_p")
         if target is not None and seen[measure] and (found := percentile(seen[measure], int(percent))) > target:
-            misses.append(f"{name} {found:.3g} s, target {target:.3g} s")
+            misses.append(Miss(name, found, target))
     refused, failed = sum(answer.refused for answer in answers), sum(answer.failed for answer in answers)
     if refused + failed > most_refused * len(answers):
-        share = f"{100 * (refused + failed) / len(answers):.1f} %"
-        misses.append(f"{share} not answered, allowed {100 * most_refused:.1f} %")
+        ((reason, _),) = Counter(answer.reason for answer in answers if answer.refused or answer.failed).most_common(1)
+        misses.append(Miss("answered", 1 - (refused + failed) / len(answers), 1 - most_refused, reason))
     ttft, itl = _percentiles(seen["ttft"]), _percentiles(seen["itl"])
     has_targets = any(target is not None for target in named.values())
     return SpecialistFigures(
@@ -104,54 +126,6 @@ def _percentiles(samples: Sequence[float]) -> tuple[float, float, float]:
 
 
 Figures = Mapping[str, SpecialistFigures]
-ReplicaTrial = Callable[[Mapping[str, int]], Figures]
-"""Simulates the trace with the given number of replicas of each specialist."""
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityAnswer:
-    replicas: Mapping[str, int]
-    figures: Figures
-    trials: tuple[Figures, ...]  # the figures of every trial, in order
-
-
-class NotEnough(RuntimeError):
-    """The largest allowed number of replicas is not enough. `found` has the figures of the last trial."""
-
-    def __init__(self, most: int, trials: Sequence[Figures]) -> None:
-        figures = trials[-1]
-        missing = "; ".join(f"{name}: {', '.join(each.misses)}" for name, each in figures.items() if each.misses)
-        super().__init__(f"{most} replicas per specialist are not enough: {missing}")
-        self.found = CapacityAnswer({name: each.replicas for name, each in figures.items()}, figures, tuple(trials))
-
-
-def find_fewest(names: tuple[str, ...], trial: ReplicaTrial, most: int) -> CapacityAnswer:
-    """Find the fewest replicas of each specialist by doubling, then by bisection, for all specialists at once.
-    Specialists affect each other, so the result is simulated as a whole, and each that misses an objective gets another
-    replica. Raises NotEnough if `most` replicas of a specialist are too few."""
-    too_few, enough = dict.fromkeys(names, 0), dict.fromkeys(names, most + 1)
-    trials: list[Figures] = []
-    while any(enough[name] - too_few[name] > 1 for name in names):
-        tried = {name: _next_count(too_few[name], enough[name], most) for name in names}
-        trials.append(trial(tried))
-        for name in names:
-            (too_few if trials[-1][name].misses else enough)[name] = tried[name]
-        if any(enough[name] > most and too_few[name] >= most for name in names):
-            raise NotEnough(most, trials)
-    while True:
-        trials.append(trial(enough))
-        lacking = [name for name, each in trials[-1].items() if each.misses]
-        if not lacking:
-            return CapacityAnswer(enough, trials[-1], tuple(trials))
-        if any(enough[name] >= most for name in lacking):
-            raise NotEnough(most, trials)
-        enough = {name: count + (name in lacking) for name, count in enough.items()}
-
-
-def _next_count(too_few: int, enough: int, most: int) -> int:
-    if enough > most:
-        return min(most, max(1, 2 * too_few))
-    return max(1, (too_few + enough) // 2) if enough - too_few > 1 else enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +161,7 @@ class SimulationRun:
     @property
     def misses(self) -> tuple[str, ...]:
         """Missed limits that more replicas cannot fix."""
-        if max(self.router_shares) <= _MOST_SHARE:
+        if max(self.router_shares) <= _MOST_SHARE or self.seconds < _LEAST_SECONDS:
             return ()
         count = len(self.router_shares)
         share = f"the busiest takes {100 * max(self.router_shares):.0f} % of a core"
@@ -216,11 +190,14 @@ def play(
     requests: Sequence[TraceRequest],
     replicas: Mapping[str, int],
     report: Report = lambda line: None,
+    *,
+    alone: bool = False,
 ) -> SimulationRun:
-    """Simulate the trace. `report` receives progress messages."""
+    """Simulate the trace; if `alone`, send each request after the end of the previous one. `report` receives progress
+    messages."""
     before = process_time()
     with SimulatedCluster(setup.ensemble, setup.specs, replicas, routers=setup.routers, seed=setup.seed) as cluster:
-        answers, first, last = cluster.run(_play(cluster, requests, report))
+        answers, first, last = cluster.run(_play(cluster, requests, report, alone))
         seconds = last.time - first.time
         by_name: dict[str, list[SimulatedAnswer]] = defaultdict(list)
         for answer in answers:
@@ -234,19 +211,31 @@ def play(
         return SimulationRun(figures, seconds, process_time() - before, cluster.loop.num_events, shares)
 
 
+def play_alone(
+    setup: SimulationSetup, requests: Sequence[TraceRequest], name: str, report: Report
+) -> SpecialistFigures:
+    """Return the figures that a specialist has if no request waits for another: the least that its requests take, with
+    any number of replicas."""
+    mine = [request for request in requests if request.specialist == name][:_MOST_ALONE]
+    return play(setup, mine, dict.fromkeys(setup.specs, 1), report, alone=True).figures[name]
+
+
 async def _play(
-    cluster: SimulatedCluster, requests: Sequence[TraceRequest], report: Report
+    cluster: SimulatedCluster, requests: Sequence[TraceRequest], report: Report, alone: bool
 ) -> tuple[list[SimulatedAnswer], BusyTimes, BusyTimes]:
-    """Send each request at its time, whether or not earlier ones were answered. Return the answers, and the busy times
-    just before the first and just after the last request is sent."""
+    """Send each request at its time, whether or not earlier ones were answered, or each alone. Return the answers, and
+    the busy times just before the first and just after the last request is sent."""
     await cluster.start()
     loop = asyncio.get_running_loop()
     first = cluster.busy_times()
     tasks: list[asyncio.Task[SimulatedAnswer]] = []
     reporting = loop.create_task(_report_progress(tasks, len(requests), report))
     for number, request in enumerate(requests):
-        await asyncio.sleep(first.time + request.at - loop.time())
+        if not alone:
+            await asyncio.sleep(first.time + request.at - loop.time())
         tasks.append(loop.create_task(_call(cluster, number, request)))
+        if alone:
+            await tasks[-1]
     await asyncio.sleep(_PAUSE_SECONDS)
     last = cluster.busy_times()
     answers = [await task for task in tasks]
@@ -283,8 +272,9 @@ async def _call(cluster: SimulatedCluster, number: int, request: TraceRequest) -
                 times += [loop.time()] * len(event.chunk.text)
     except grpc.aio.AioRpcError as error:
         refused, ttft = error.code() in _REFUSED and not times, times[0] - started if times else None
-        return SimulatedAnswer(request.specialist, ttft, (), refused, not refused, None)
+        reason = error_from_rpc(error, address="router").reason or error.code().name.lower()
+        return SimulatedAnswer(request.specialist, ttft, (), refused, not refused, None, reason)
     if not times:
-        return SimulatedAnswer(request.specialist, None, (), False, True, None)
+        return SimulatedAnswer(request.specialist, None, (), False, True, None, "no token")
     gaps = tuple(after - before for before, after in pairwise(times))
     return SimulatedAnswer(request.specialist, times[0] - started, gaps, False, False, times[0] - accepted)

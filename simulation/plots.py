@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,12 @@ class PlotUnavailable(RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(f"plotting needs matplotlib: {install_hint('bench')}")
+
+
+def require_matplotlib() -> None:
+    """Raises PlotUnavailable without matplotlib. Finds it without the cost of an import."""
+    if find_spec("matplotlib") is None:
+        raise PlotUnavailable
 
 
 @contextmanager

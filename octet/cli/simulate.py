@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from errno import ENOTDIR
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -12,10 +13,12 @@ from random import Random
 from octet.cli.arguments import Commands, add_option, add_parser, number_type, parse_positive, report_errors
 from octet.config.ensemble import Ensemble
 from octet.config.loader import read_ensemble
+from octet.terminal import pluralize
 from simulation import traces
-from simulation.capacity import CapacityAnswer, NotEnough, SpecialistFigures, find_fewest
-from simulation.plots import plot_capacity
+from simulation.capacity import SpecialistFigures
+from simulation.plots import plot_capacity, require_matplotlib
 from simulation.results import RunMeter, format_figure, format_table, write_atomically, write_result
+from simulation.search import CapacityAnswer, explain_limit, find_fewest
 from simulation.traces import DemandRefused, TraceRequest
 
 parse_share = number_type(lambda number: 0 <= number <= 1, "a share must be a number from 0 to 1")
@@ -23,7 +26,7 @@ _parse_positive_number = number_type(lambda number: 0 < number < 1e9, "must be a
 _DESCRIPTION = """\
 Replay a trace through an ensemble in simulated time and check whether its
 specialists meet their objectives (slo). Without --replicas, find the smallest
-number of replicas that meets them. Router, admission, scheduler and block pool are the
+number of replicas that meets them, or what limits them instead. Router, admission, scheduler and block pool are the
 real ones; each engine takes the time given by the specialist's cost model
 (cost_model, from `octet bench engine --calibrate`; by default that of a 135M model
 on two CPU cores).
@@ -54,8 +57,9 @@ def add_simulate_command(commands: Commands) -> None:
 
 
 def _simulate(arguments: argparse.Namespace) -> int:
-    from simulation.capacity import SimulationRun, SimulationSetup, play
+    from simulation.capacity import SimulationRun, SimulationSetup, play, play_alone
 
+    _check_outputs(arguments)
     meter = RunMeter()
     ensemble = read_ensemble(arguments.config)
     setup = SimulationSetup.from_config(ensemble, arguments.routers, arguments.seed, arguments.refused)
@@ -65,26 +69,37 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
     def trial(replicas: Mapping[str, int]) -> Mapping[str, SpecialistFigures]:
         runs.append(play(setup, requests, replicas, _print_note))
-        _print_note(f"{sum(replicas.values())} replicas: {runs[-1].format_summary()}")
+        _print_note(f"{pluralize(sum(replicas.values()), 'replica')}: {runs[-1].format_summary()}")
         return runs[-1].figures
 
+    def alone(name: str) -> SpecialistFigures:
+        _print_note(f"{name} misses an objective; its requests one at a time, to see what limits it")
+        return play_alone(setup, requests, name, _print_note)
+
     if arguments.replicas is None:
-        try:
-            found = find_fewest(ensemble.names, trial, arguments.most)
-        except NotEnough as error:  # not even the largest number is enough
-            _print_note(str(error))
-            found = error.found
+        found = find_fewest(ensemble.names, trial, alone, requests, arguments.most)
     else:
         others = arguments.replicas.get("", 1)  # the empty name stands for all specialists not named
         counts = {name: arguments.replicas.get(name, others) for name in ensemble.names}
         figures = trial(counts)
-        found = CapacityAnswer(counts, figures, (figures,))
-    answer = "; ".join((_answer(found), *runs[-1].misses))
+        best = {name: alone(name) for name, each in figures.items() if each.misses}
+        limits = {name: explain_limit(figures[name], each, requests) for name, each in best.items() if each.misses}
+        found = CapacityAnswer(counts, figures, (figures,), limits)
+    last = next(run for run in reversed(runs) if run.figures is found.figures)
+    answer = _answer(arguments, found, last.misses)
     _print_answer(arguments, ensemble, found, answer)
     if arguments.result is not None:
-        write_result(arguments.result, meter.result("simulate", _command_line(arguments), runs[-1].records(), [answer]))
-    has_missed = any(figures.misses for figures in found.figures.values())
-    return 1 if has_missed or runs[-1].misses else 0
+        write_result(arguments.result, meter.result("simulate", _command_line(arguments), last.records(), answer))
+    return 1 if found.missing or last.misses else 0
+
+
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """Refuse, before minutes of simulation, outputs that cannot be written."""
+    if arguments.plot is not None:
+        require_matplotlib()
+    for path in (arguments.plot, arguments.json, arguments.result):
+        if path is not None and not path.parent.is_dir():
+            raise NotADirectoryError(ENOTDIR, "no such folder", str(path.parent))
 
 
 def _read_requests(
@@ -101,31 +116,55 @@ def _read_requests(
     num_cut = sum(request != uncut for request, uncut in zip(fit, whole, strict=True))
     of_own = f"the trace itself has {traces.request_rate(demand):.3g}/s"
     cut = f", {num_cut:,} of them cut to a specialist's context" if num_cut else ""
-    _print_note(f"{len(fit):,} requests in {fit[-1].at if fit else 0:,.1f} s{cut}; {of_own}")
     if not fit:
         raise DemandRefused("the trace has no request within the simulated time")
+    _print_note(f"{pluralize(len(fit), 'request')} in {fit[-1].at:,.1f} s{cut}; {of_own}")
     return fit
 
 
-def _print_answer(arguments: argparse.Namespace, ensemble: Ensemble, found: CapacityAnswer, answer: str) -> None:
+def _print_answer(arguments: argparse.Namespace, ensemble: Ensemble, found: CapacityAnswer, answer: list[str]) -> None:
     print(_table(found.figures.values()))
-    print(f"\n{answer}")
+    print("", *answer, sep="\n")
     tried = [figures for trial in found.trials for figures in trial.values()]
     if arguments.json is not None:
-        document = {"replicas": dict(found.replicas), "tried": [asdict(figures) for figures in tried]}
+        tried_figures = [asdict(figures) for figures in tried]
+        document = {"replicas": dict(found.replicas), "limits": dict(found.limits), "tried": tried_figures}
         write_atomically(arguments.json, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
     if arguments.plot is not None:
         targets = {specialist.name: specialist.slo.ttft_p95 for specialist in ensemble.specialists}
-        plot_capacity(arguments.plot, tried, targets, answer)
+        plot_capacity(arguments.plot, tried, targets, answer[0])
 
 
-def _answer(found: CapacityAnswer) -> str:
-    total = sum(found.replicas.values())
-    missed = [name for name, figures in found.figures.items() if figures.misses]
-    if missed:
-        return f"{total} replicas are not enough: {', '.join(missed)} would miss their objectives"
-    parts = ", ".join(f"{name} {count}" for name, count in found.replicas.items())
-    return f"{total} replicas {'are needed' if len(found.trials) > 1 else 'are enough'}: {parts}"
+def _answer(arguments: argparse.Namespace, found: CapacityAnswer, router_misses: tuple[str, ...]) -> list[str]:
+    """Return the sentences of the answer. Only met objectives make replicas needed or enough."""
+    is_search = arguments.replicas is None
+    counts = {name: f"{name} {count}" for name, count in found.replicas.items()}
+    num_all, listed = sum(found.replicas.values()), ", ".join(counts.values())
+    total, verb = pluralize(num_all, "replica"), "is" if num_all == 1 else "are"
+    if found.missing:
+        sentences = [f"{total} {verb} not enough: {', '.join(found.missing)} would miss objectives"]
+    elif router_misses:
+        sentences = [f"{total} would meet the objectives behind more routers: {listed}"]
+    elif any(figures.is_promising and figures.requests for figures in found.figures.values()):
+        sentences = [f"{total} {verb} {'needed' if is_search else 'enough'}: {listed}"]
+    else:
+        sentences = [f"{total} can answer the requests: {listed}"]
+    for name in found.missing:
+        if name in found.limits:
+            sentences.append(f"{name}: {found.limits[name]}")
+        elif is_search:
+            sentences.append(f"{name}: {arguments.most} are too few (--most); more may help")
+    met = [counts[name] for name, each in found.figures.items() if each.requests and name not in found.missing]
+    if is_search and found.missing and met:
+        sentences.append(f"the others need: {', '.join(met)}")
+    sentences += router_misses
+    unjudged = [name for name, each in found.figures.items() if each.requests and not each.is_promising]
+    if unjudged:
+        sentences.append(f"no objectives (slo): {', '.join(unjudged)}; only unanswered requests count as a miss")
+    unused = [name for name, each in found.figures.items() if not each.requests]
+    if unused:
+        sentences.append(f"no requests: {', '.join(unused)}; the simulation says nothing about their replicas")
+    return sentences
 
 
 def _table(all_figures: Iterable[SpecialistFigures]) -> str:
@@ -143,12 +182,19 @@ def _table(all_figures: Iterable[SpecialistFigures]) -> str:
 def _parse_replicas(text: str) -> dict[str, int]:
     """Parse "4" (replicas of every specialist) or "stl=2,algo=3" (replicas by specialist)."""
     pairs = [part.rpartition("=") for part in text.split(",")]
+    _check_names([name for name, _, _ in pairs])
     return {name: parse_positive(number) for name, _, number in pairs}
 
 
 def _parse_mix(text: str) -> dict[str, float]:
     pairs = [part.partition("=") for part in text.split(",")]
+    _check_names([name for name, _, _ in pairs])
     return {name: _parse_positive_number(share) for name, _, share in pairs}
+
+
+def _check_names(names: list[str]) -> None:
+    if len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError("each specialist may be named once")
 
 
 def _command_line(arguments: argparse.Namespace) -> str:

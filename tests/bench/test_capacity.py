@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from bench.timing import read_result
 from octet.cli import main
 from octet.config.ensemble import SloTargets
+from simulation import capacity
 from simulation.capacity import (
-    NotEnough,
     SimulatedAnswer,
     SimulationRun,
+    SimulationSetup,
     SpecialistFigures,
     evaluate_specialist,
-    find_fewest,
 )
+from simulation.search import find_fewest
 from simulation.traces import (
     DemandRefused,
     TraceRequest,
@@ -108,13 +109,13 @@ def test_objective_is_met_up_to_its_exact_target() -> None:
     targets = SloTargets(ttft_p95=1.0, admission_to_first_token_p95=0.5, itl_p99=0.01)
     assert evaluate_specialist("algo", 1, answers(1.0), targets, 0.5, 0.01).misses == ()
     late = evaluate_specialist("algo", 1, answers(1.1), targets, 0.5, 0.01)
-    assert [miss.split()[0] for miss in late.misses] == ["ttft_p95", "admission_to_first_token_p95"]
+    assert [miss.objective for miss in late.misses] == ["ttft_p95", "admission_to_first_token_p95"]
 
 
 def test_refused_requests_count_as_misses() -> None:
     assert not evaluate_specialist("algo", 1, answers(0.1, refused=1), SloTargets(), 0.5, 0.01).misses
     (miss,) = evaluate_specialist("algo", 1, answers(0.1, refused=2), SloTargets(), 0.5, 0.01).misses
-    assert miss == "2.0 % not answered, allowed 1.0 %"
+    assert str(miss) == "2.0 % not answered, allowed 1.0 %"
 
 
 NEEDS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers(1, 40), min_size=1)
@@ -122,21 +123,62 @@ NEEDS = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers(1, 40
 
 @given(needs=NEEDS, most=st.integers(1, 40))
 def test_fewest_replicas_are_found_if_more_are_never_worse(needs: dict[str, int], most: int) -> None:
-    tried: list[Mapping[str, int]] = []
+    model = ReplicaModel({name: (need, 0.0) for name, need in needs.items()})
+    found = find_fewest(tuple(needs), model.trial, model.alone, [], most)
+    assert found.replicas == {name: min(need, most) for name, need in needs.items()}
+    assert found.missing == tuple(name for name, need in needs.items() if need > most)
+    assert not found.limits, "a specialist that more replicas help has no other limit"
+    assert len(model.tried) <= 2 * most.bit_length() + 2
 
-    def trial(counts: Mapping[str, int]) -> dict[str, SpecialistFigures]:
-        tried.append(dict(counts))
-        return {
-            name: evaluate_specialist(name, count, answers(needs[name] / count), SloTargets(ttft_p95=1.0), 0.5, 0.01)
-            for name, count in counts.items()
-        }
 
-    if max(needs.values()) > most:
-        with pytest.raises(NotEnough):
-            find_fewest(tuple(needs), trial, most)
-        return
-    assert find_fewest(tuple(needs), trial, most).replicas == needs
-    assert len(tried) <= 2 * most.bit_length() + 2
+class ReplicaModel:
+    """Specialists whose TTFT falls with the number of replicas, down to what a request takes alone."""
+
+    def __init__(self, needs: Mapping[str, tuple[int, float]]) -> None:
+        self._needs = needs
+        self.tried: list[Mapping[str, int]] = []
+
+    def trial(self, counts: Mapping[str, int]) -> dict[str, SpecialistFigures]:
+        assert counts not in self.tried, "the same numbers were simulated twice"
+        self.tried.append(dict(counts))
+        return {name: self._figures(name, count) for name, count in counts.items()}
+
+    def alone(self, name: str) -> SpecialistFigures:
+        return self._figures(name, 10**9)
+
+    def _figures(self, name: str, count: int) -> SpecialistFigures:
+        need, least = self._needs[name]
+        found = answers(max(least, need / count))
+        return evaluate_specialist(name, count, found, SloTargets(ttft_p95=1.0), 0.5, 0.01)
+
+
+@given(
+    needs=st.dictionaries(
+        st.sampled_from(["a", "b", "c"]), st.tuples(st.integers(1, 100), st.sampled_from([0.0, 2.0])), min_size=1
+    )
+)
+def test_search_stops_where_more_replicas_do_not_help(needs: dict[str, tuple[int, float]]) -> None:
+    asks = [TraceRequest(0.0, (9,), (0,), 1, name) for name in needs]
+    model = ReplicaModel(needs)
+    found = find_fewest(tuple(needs), model.trial, model.alone, asks, 128)
+    hopeless = {name for name, (_, least) in needs.items() if least > 1}
+    assert set(found.limits) == set(found.missing) == hopeless
+    for name, (need, _) in needs.items():
+        assert found.replicas[name] == need or name in hopeless
+        assert found.replicas[name] <= 2 * need, "replicas that do not help are not part of the answer"
+        tried = max(counts[name] for counts in model.tried)
+        assert tried <= 4 * need, "the search went on after more replicas did not help"
+
+
+def test_bursts_limit_a_specialist_whose_requests_are_fast_alone() -> None:
+    asks = [TraceRequest(at, (9,), (0,), 1, "a") for at in (0.0, 5.0, 5.5, 6.0, 6.5)]
+    model, fast = ReplicaModel({"a": (3, 2.0)}), ReplicaModel({"a": (1, 0.0)})
+    found = find_fewest(("a",), model.trial, fast.alone, asks, 128)
+    assert found.replicas == {"a": 2} and found.missing == ("a",)
+    assert found.limits["a"].startswith(
+        "more than 2 replicas do not help; the trace has bursts: up to 3 of its requests"
+    )
+    assert [counts["a"] for counts in model.tried] == [1, 2, 4, 8], "one doubling without help may be chance, not two"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -203,7 +245,8 @@ def test_need_above_the_limit_is_reported(
     words = ["simulate", config, "--trace", trace, "--rate", "40", "--seconds", "2", "--most", "1"]
     assert main([*words, "--json", str(out), "--result", str(result)]) == 1
     said = capsys.readouterr()
-    assert "1 replicas per specialist are not enough" in said.err and "2 replicas are not enough" in said.out
+    assert "2 replicas are not enough" in said.out and "algo: 1 are too few (--most); more may help" in said.out
+    assert "needed" not in said.out
     assert json.loads(out.read_text())["replicas"] == {"algo": 1, "stl": 1}
     assert "--most 1" in read_result(result).command
 
@@ -217,6 +260,120 @@ def test_overloaded_router_is_a_miss() -> None:
     assert SimulationRun({}, 1.0, 1.0, 1, (0.7, 0.1)).misses == ()
     (miss,) = SimulationRun({}, 1.0, 1.0, 1, (0.2, 0.71)).misses
     assert miss == "routers: 2 are too few, the busiest takes 71 % of a core"
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """Record every simulated run: how many requests, replicas and the seed."""
+    played: list[tuple[object, ...]] = []
+    play = capacity.play
+
+    def record(
+        setup: SimulationSetup,
+        asks: list[TraceRequest],
+        replicas: Mapping[str, int],
+        *rest: object,
+        alone: bool = False,
+    ) -> SimulationRun:
+        played.append((len(asks), *replicas.items(), setup.seed, alone))
+        return play(setup, asks, replicas, alone=alone)
+
+    monkeypatch.setattr(capacity, "play", record)
+    return played
+
+
+def write_objectives(config: Path, algo: str, stl: str) -> None:
+    sim = "engine: sim\ncost_model: cost.json\n"
+    config.write_text(f"{sim}specialists:\n  algo: {{describe: one{algo}}}\n  stl: {{describe: two{stl}}}\n")
+
+
+@pytest.mark.parametrize(
+    ("algo", "options", "said", "most_runs"),
+    [
+        # 200 tokens of prefill take 0.25 s, and a decode step 0.011 s.
+        (", slo: {ttft_p95: 100ms}", [], "no number of replicas is enough; the prefill of one prompt alone", 4),
+        (", slo: {itl_p95: 2ms}", [], "no number of replicas is enough; the decode of one request alone", 4),
+        (", slo: {ttft_p95: 100ms}", ["--replicas", "1"], "no number of replicas is enough", 2),
+    ],
+)
+def test_objectives_out_of_reach_are_explained(
+    algo: str,
+    options: list[str],
+    said: str,
+    most_runs: int,
+    site: tuple[Path, Path],
+    runs: list[tuple[object, ...]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config, trace = map(str, site)
+    write_objectives(site[0], algo, ", slo: {ttft_p95: 9s}")
+    words = ["simulate", config, "--trace", trace, "--rate", "4", "--seconds", "2", "--most", "64"]
+    assert main([*words, *options]) == 1
+    shown = capsys.readouterr().out
+    assert f"algo: {said}" in shown
+    assert "needed" not in shown
+    assert ("the others need: stl 1" in shown) is ("--replicas" not in options)
+    assert len(runs) == len(set(runs)) <= most_runs
+
+
+def test_no_run_is_played_twice(site: tuple[Path, Path], runs: list[tuple[object, ...]]) -> None:
+    """One replica is enough, and so the first run already has the answer."""
+    config, trace = map(str, site)
+    assert main(["simulate", config, "--trace", trace, "--rate", "1", "--seconds", "4"]) == 0
+    assert len(runs) == 1
+    runs.clear()
+    assert main(["simulate", config, "--trace", trace, "--rate", "12", "--seconds", "4"]) == 0
+    assert 1 < len(runs) == len(set(runs))
+
+
+def test_replicas_without_objectives_are_not_called_needed(
+    site: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, trace = map(str, site)
+    write_objectives(site[0], "", "")
+    assert main(["simulate", config, "--trace", trace, "--seconds", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 replicas can answer the requests: algo 1, stl 1" in shown and "needed" not in shown
+    assert "no objectives (slo): algo, stl" in shown
+
+
+def test_unused_specialist_is_not_judged(site: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    config, trace = map(str, site)
+    assert main(["simulate", config, "--trace", trace, "--seconds", "2", "--mix", "algo=1"]) == 0
+    shown = capsys.readouterr().out
+    assert "no requests: stl; the simulation says nothing" in shown
+    assert next(line for line in shown.splitlines() if line.startswith("stl")).endswith("no requests")
+
+
+def test_outputs_are_checked_before_the_first_run(
+    site: tuple[Path, Path],
+    runs: list[tuple[object, ...]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config, trace = map(str, site)
+    assert main(["simulate", config, "--trace", trace, "--json", str(tmp_path / "absent" / "out.json")]) == 2
+    assert capsys.readouterr().err == f"octet simulate: {tmp_path}/absent: no such folder\n"
+    monkeypatch.setattr("simulation.plots.find_spec", lambda name: None)
+    assert main(["simulate", config, "--trace", trace, "--plot", str(tmp_path / "plot.svg")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("octet simulate: plotting needs matplotlib: pip install") and "bench]" in said
+    assert not runs
+
+
+@pytest.mark.parametrize("requests", [0, 1])
+def test_empty_trace_is_reported_in_one_line(
+    requests: int, site: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, trace = site
+    trace.write_text("".join(trace.read_text().splitlines(keepends=True)[: 1 + requests]))
+    assert main(["simulate", str(config), "--trace", str(trace)]) == 2
+    assert f"a trace must have at least 2 requests, got {requests}" in capsys.readouterr().err
+
+
+def test_short_run_does_not_judge_a_router() -> None:
+    assert SimulationRun({}, 0.9, 1.0, 1, (1.5,)).misses == ()
 
 
 @pytest.mark.parametrize("options", [["--mix", "absent=1"], ["--replicas", "absent=2"], ["--rate", "1e8"]])
