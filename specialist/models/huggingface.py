@@ -225,17 +225,19 @@ def _added_tokens(source: ModelFields) -> list[ModelFields]:
 
 
 def plain_text_only(source: ModelFields, control_ids: Mapping[str, int]) -> dict[str, Any]:
-    """Return tokenizer.json without its control tokens, so that no text is encoded as a control token."""
+    """Return tokenizer.json without its control tokens, so that no text is encoded as a control token. Other added
+    tokens, such as Qwen's <tool_call>, move into the vocabulary: the library would number them anew."""
     model = source.table("model")
     if model.text("type", "BPE") != "BPE":
         raise model.wrong("type", f"must be BPE, got {model.text('type')!r:.80}: convert the tokenizer")
+    added = [entry for entry in _added_tokens(source) if entry.text("content") not in control_ids]
     vocab = {text: i for text, i in model.table("vocab").values.items() if text not in control_ids}
+    vocab |= {entry.text("content"): entry.integer("id", low=0) for entry in added}
     merges = [pair for pair in model.listed("merges") if _merged(pair, model) not in control_ids]
     unknown = model.values.get("unk_token")
     plain = {**model.values, "vocab": vocab, "merges": merges, "unk_token": unknown if unknown in vocab else None}
-    added = [entry.values for entry in _added_tokens(source) if entry.values.get("content") not in control_ids]
     outside = {"post_processor": None, "truncation": None, "padding": None}
-    return {**source.values, **outside, "model": plain, "added_tokens": added}
+    return {**source.values, **outside, "model": plain, "added_tokens": [entry.values for entry in added]}
 
 
 def _merged(pair: object, model: ModelFields) -> str:

@@ -15,6 +15,7 @@ from specialist.models.fields import ModelRefused
 from specialist.models.open import open_checkpoint
 from tests.later import Later
 from tests.models.tiny import CONTROL, tiny_model
+from tests.models.tool_model import tool_model
 
 if TYPE_CHECKING:
     import transformers
@@ -162,6 +163,15 @@ def test_a_merge_that_spells_a_control_token_is_dropped(directory: Path, tmp_pat
     vocabulary = open_checkpoint(copy).vocabulary
     assert vocabulary.control_ids["</s"] == 301
     assert 301 not in vocabulary.tokenizer.encode("</s>").ids
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_added_tokens_keep_their_ids(tmp_path: Path, special: bool) -> None:
+    words = open_checkpoint(tool_model(tmp_path, special=special)).vocabulary
+    theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).get_vocab()
+    assert {**words.tokenizer.get_vocab(), **words.control_ids} == theirs
+    assert all(words.tokenizer.token_to_id(text) in (None, token) for text, token in theirs.items())
+    assert [words.tokenizer.id_to_token(theirs[text]) for text in ("on", "er")] == ["on", "er"]
 
 
 def test_a_template_in_a_file_of_its_own_goes_first(directory: Path, tmp_path: Path) -> None:
