@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -111,10 +112,13 @@ class _CgroupVersion:
     used: str
     limit: str
     page_cache: tuple[str, str]  # lines of memory.stat
+    events: str  # the file that counts kills
 
 
-_V1 = _CgroupVersion("memory.usage_in_bytes", "memory.limit_in_bytes", ("total_inactive_file", "total_active_file"))
-_V2 = _CgroupVersion("memory.current", "memory.max", ("inactive_file", "active_file"))
+_V1 = _CgroupVersion(
+    "memory.usage_in_bytes", "memory.limit_in_bytes", ("total_inactive_file", "total_active_file"), "memory.oom_control"
+)
+_V2 = _CgroupVersion("memory.current", "memory.max", ("inactive_file", "active_file"), "memory.events")
 
 
 def memory_reader(own: Path = _OWN_CGROUP, cgroups: Path = _CGROUPS) -> Callable[[], MemoryUsage | None]:
@@ -126,6 +130,15 @@ def memory_reader(own: Path = _OWN_CGROUP, cgroups: Path = _CGROUPS) -> Callable
         return max(usages, key=lambda usage: usage.share, default=None)
 
     return read
+
+
+def count_memory_kills(own: Path = _OWN_CGROUP, cgroups: Path = _CGROUPS) -> int:
+    """Return how many processes of this process's cgroup the kernel has killed for lack of memory; 0 if unknown."""
+    for folder, version in _find_cgroups(own, cgroups):
+        with suppress(OSError, ValueError):
+            lines = (folder / version.events).read_text().splitlines()
+            return int(dict(line.split(maxsplit=1) for line in lines).get("oom_kill", 0))
+    return 0
 
 
 def _find_cgroups(own: Path, cgroups: Path) -> Iterator[tuple[Path, _CgroupVersion]]:

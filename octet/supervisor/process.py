@@ -10,22 +10,62 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from octet.backoff import Backoff, BackoffDelays
 from octet.clock import Clock
+from octet.rpc.memory import count_memory_kills
 from octet.supervisor.console import Console
 from octet.supervisor.signals import SUPERVISOR_SIGNALS
 
 EXIT_USAGE = 2  # exit status of a process that can never run as configured
 MAX_LINE_BYTES = 8192  # a longer line is split, so that no buffer grows without bound
 STATUS_FD_VARIABLE = "OCTET_STATUS_FD"  # names the status pipe for a process that runs as a program
+PREVIOUS_END_VARIABLE = "OCTET_PREVIOUS_END"  # tells a restarted process how its predecessor ended, as JSON
+MAX_END_CHARACTERS = 240
 _MAX_TEXT = 300  # characters. The kernel writes 4096 bytes atomically, and JSON takes up to twelve bytes per character.
 ProcessState = Literal["not started", "starting", "ready", "dead"]
 _READ_BYTES = 1 << 16
 _EXIT_NOT_FOUND = 127
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnd:
+    """How a process ended."""
+
+    kind: str  # killed, out_of_memory, exited or hung
+    text: str
+
+    @classmethod
+    def from_environment(cls) -> "ProcessEnd | None":
+        """Return how the predecessor of this process ended; None without a supervisor or a predecessor."""
+        given = os.environ.pop(PREVIOUS_END_VARIABLE, "")
+        try:
+            match json.loads(given or "null"):
+                case {"kind": str(kind), "text": str(text)}:
+                    return cls(kind, text)
+        except (ValueError, RecursionError):
+            pass
+        return None
+
+    @classmethod
+    def from_status(cls, status: int, last_line: str, *, ran_out_of_memory: bool) -> "ProcessEnd":
+        """Describe a wait status. `last_line` is the last line that the process wrote."""
+        code = os.waitstatus_to_exitcode(status)
+        said = " ".join(last_line.split())
+        if -code == signal.SIGKILL and ran_out_of_memory:
+            return cls("out_of_memory", "out of memory: killed by the kernel")
+        if code < 0:
+            return cls("killed", format_exit(status).removeprefix("was "))
+        text = f"exit code {code}{f': {said}' if said else ''}"
+        return cls("out_of_memory" if said.startswith("MemoryError") else "exited", text[:MAX_END_CHARACTERS])
+
+    def add_failed_start(self, end: "ProcessEnd") -> "ProcessEnd":
+        """Add the end of a successor that was never ready. The kind stays that of the process that had been ready."""
+        first = self.text.partition("; its restart failed: ")[0]
+        return ProcessEnd(self.kind, f"{first}; its restart failed: {end.text}"[:MAX_END_CHARACTERS])
 
 
 def parse_status(line: bytes) -> dict[str, Any] | None:
@@ -119,7 +159,9 @@ class SupervisedProcess:
         self.ready_text = ""  # the text of its latest ready message
         self.was_ready = False  # whether it was ready at least once
         self.num_starts = 0
-        self.last_line = ""
+        self.last_line = ""  # the last line that its latest process wrote
+        self.previous_end: ProcessEnd | None = None
+        self.is_killed_as_hung = False
         self.start_at: float | None = None  # when to start it; None if no start is due
         self.last_sign_of_life: float | None = None
         """Initially the time of its start. None for a process that is ready and sends no heartbeats."""
@@ -127,6 +169,7 @@ class SupervisedProcess:
         self._console = console
         self._clock = clock
         self._started_at = 0.0
+        self._num_memory_kills = 0
         self._log, self._status = LineSplitter(), LineSplitter()
 
     @property
@@ -146,9 +189,10 @@ class SupervisedProcess:
         """Start the process. `close` lists descriptors of the supervisor that it must not inherit."""
         self.state, self.start_at, self.sends_heartbeats = "starting", None, False
         self.num_starts += 1
+        self.last_line, self.is_killed_as_hung, self._num_memory_kills = "", False, count_memory_kills()
         self._log, self._status = LineSplitter(), LineSplitter()
         self._started_at = self.last_sign_of_life = self._clock.now()
-        self.spawned = spawn_process(self.spec, close)
+        self.spawned = spawn_process(self.spec, close, self.previous_end)
         return self.spawned
 
     def kill(self, number: int) -> None:
@@ -163,8 +207,8 @@ class SupervisedProcess:
     def read_status(self) -> int | None:
         return None if self.spawned is None else _read_lines(self.spawned.status, self._status, self._handle_status)
 
-    def reap(self) -> None:
-        """Read the rest of the pipes and close them. The process must have been waited for."""
+    def reap(self, status: int) -> None:
+        """Read the rest of the pipes and close them. The process has been waited for and had this wait status."""
         if self.spawned is None:
             return
         while self.read_status():
@@ -175,6 +219,12 @@ class SupervisedProcess:
             self._handle_log_line(line)
         os.close(self.spawned.log)
         os.close(self.spawned.status)
+        ran_out_of_memory = count_memory_kills() > self._num_memory_kills
+        end = ProcessEnd.from_status(status, self.last_line, ran_out_of_memory=ran_out_of_memory)
+        if self.is_killed_as_hung:
+            end = ProcessEnd("hung", "hung: killed by its supervisor")
+        is_failed_start = self.state == "starting" and self.previous_end is not None
+        self.previous_end = self.previous_end.add_failed_start(end) if is_failed_start and self.previous_end else end
         self.spawned, self.state, self.last_sign_of_life = None, "dead", None
 
     def _handle_log_line(self, line: bytes) -> None:
@@ -249,7 +299,9 @@ def _read_lines(fd: int, lines: LineSplitter, handle: Callable[[bytes], None]) -
     return len(data)
 
 
-def spawn_process(spec: ProcessSpec, close: Iterable[int] = ()) -> SpawnedProcess:
+def spawn_process(
+    spec: ProcessSpec, close: Iterable[int] = (), previous_end: ProcessEnd | None = None
+) -> SpawnedProcess:
     """Start the process. `close` lists descriptors of the supervisor that it must not inherit."""
     check_single_threaded()
     log, log_in = os.pipe()
@@ -260,6 +312,9 @@ def spawn_process(spec: ProcessSpec, close: Iterable[int] = ()) -> SpawnedProces
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SUPERVISOR_SIGNALS)  # until the child has its own handlers
     pid = os.fork()
     if pid == 0:
+        os.environ.pop(PREVIOUS_END_VARIABLE, None)
+        if previous_end is not None:
+            os.environ[PREVIOUS_END_VARIABLE] = json.dumps(asdict(previous_end))
         _exit_after(lambda: _run_child(spec, parent, mask, [log_in, status_in, *close, log, status]))
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(log_in)

@@ -180,7 +180,7 @@ class Supervisor:
         for fd in (spawned.log, spawned.status):
             if fd in self._selector.get_map():
                 self._selector.unregister(fd)
-        process.reap()
+        process.reap(status)
         if self._is_stopping:
             return
         if process.num_starts == 1 and not process.was_ready and os.waitstatus_to_exitcode(status) == EXIT_USAGE:
@@ -202,7 +202,7 @@ class Supervisor:
             last, timeout = process.last_sign_of_life, self._hang_timeout(process)
             if last is not None and self._clock.now() - last >= timeout:
                 self._console.say(f"{process.name} has not responded for {timeout:g} s: killing it")
-                process.last_sign_of_life = None
+                process.last_sign_of_life, process.is_killed_as_hung = None, True
                 process.kill(signal.SIGKILL)
 
     def _hang_timeout(self, process: SupervisedProcess) -> float:

@@ -5,7 +5,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from admission.lanes import BY_POLICY, AdapterRef
@@ -22,7 +22,7 @@ from router.control.knobs import EscalationController, KnobController
 from router.control.lanes import LaneRegistry
 from router.control.replicas import FleetReplicas, ObservedReplica
 from router.control.state import BREAKER, CORRECTNESS, DEMAND, SharedState
-from router.control.status import ControlStatus, DrainedReplicas
+from router.control.status import ControlStatus, DrainedReplicas, ReplicaRestarts
 from router.refusals import store_unavailable
 from router.routing.dispatch_plan import FleetStatus
 from router.store.rows import AuditRow, StoreChanges, StoreUnavailable
@@ -70,7 +70,8 @@ class ControlPlane:
         self.knobs = self._knobs.infos
         self._lanes = LaneRegistry(state, audit, self._adapters, token, self._publish_audit)
         self._drained = DrainedReplicas(state, audit)
-        self._status = ControlStatus(state, self._breakers, self._knobs, self._lanes, self._drained)
+        self._restarts = ReplicaRestarts(state, audit)
+        self._status = ControlStatus(state, self._breakers, self._knobs, self._lanes, self._drained, self._restarts)
         self.replicas = self._status.replicas
         self._tasks: list[asyncio.Task[None]] = []
         self._tick_lock = asyncio.Lock()
@@ -116,7 +117,7 @@ class ControlPlane:
     async def tick(self, now: float) -> None:
         async with self._tick_lock:
             self._state.refresh()
-            ticks = (self._lanes.tick, self._breakers.tick, self._escalation.tick)
+            ticks = (self._lanes.tick, self._breakers.tick, self._escalation.tick, self._restarts.tick)
             for step in (self._refill, self._audit.save_pending, *ticks):
                 try:
                     await step(now)
@@ -135,6 +136,10 @@ class ControlPlane:
     def escalation(self) -> dict[str, int]:
         """Return the escalation level of each specialist; 0 if it is not escalated."""
         return {name: self._escalation.ladder(name).level for name in self._state.ensemble.names}
+
+    def restarts(self, replica: str) -> Mapping[str, int]:
+        """Return how often the replica has restarted, by kind of reason."""
+        return self._restarts.record(replica).counts
 
     def lanes(self, specialist: str = "") -> list[wire.LaneInfo]:
         names = [self._state.specialist(specialist).name] if specialist else list(self._state.ensemble.names)

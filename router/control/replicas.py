@@ -11,7 +11,7 @@ from octet.v1 import specialist_pb2 as wire
 from router.control.audit import unknown_name
 from router.dispatch.attempts import classify_failure, replica_lost, replica_unreachable
 from router.dispatch.replicas.fleet import Fleet
-from router.dispatch.replicas.replica import Replica
+from router.dispatch.replicas.replica import Replica, ReplicaRestart
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class ObservedReplica:
     refusing: bool = False
     usual_wait: float | None = None
     estimate_error_p90: float | None = None
+    restart: ReplicaRestart | None = None  # the last one that this router has seen
 
 
 LOAD_SECONDS = 60.0
@@ -65,7 +66,7 @@ def observe_replica(replica: Replica) -> ObservedReplica:
     report = replica.report if replica.is_connected else None
     known = (replica.name, replica.specialist, replica.target.address, report is not None)
     if report is None:
-        return ObservedReplica(*known, "connecting", replica.breaker.state)
+        return ObservedReplica(*known, "connecting", replica.breaker.state, restart=replica.restart)
     error, status = report.estimate_error, "serving" if replica.is_serving else "connecting"
     if replica.is_hung or replica.draining:
         status = "hung" if replica.is_hung else "draining"
@@ -77,6 +78,7 @@ def observe_replica(replica: Replica) -> ObservedReplica:
         **{name: getattr(report, name) for name in ("revision", "waiting", "running", "shadows", "refusing")},
         usual_wait=report.usual_wait if report.HasField("usual_wait") else None,
         estimate_error_p90=error.total_p90 if error.HasField("total_p90") else None,
+        restart=replica.restart,
     )
 
 

@@ -15,6 +15,7 @@ from router.store.rows import CountBucket
 from router.store.store import Store
 
 BREAKER, KNOB, LANES, LADDER, REPLICA = "breaker", "knob", "lanes", "ladder", "replica"  # kinds of documents
+RESTARTS = "restarts"  # another kind: how often a replica restarted, and why it last did
 CORRECTNESS = "correctness"  # evaluated answers by lane: `good` counts passed answers, `bad` failed ones
 DEMAND = "demand"  # requests by specialist and intent: `good` are accepted, `bad` refused for lack of capacity
 

@@ -1,20 +1,23 @@
-"""Drained replicas, and the status of breakers, lanes and replicas, for operators and for routing."""
+"""Drained and restarted replicas, and the status of breakers, lanes and replicas, for operators and for routing."""
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 
 from admission.breakers import BreakerRecord, breaker_status, describe_breaker_outlook, may_serve
 from admission.budgets import Counts
 from admission.lanes import LaneRecord, SpecialistLanes, lane_id
 from octet.config.ensemble import SpecialistConfig
+from octet.terminal import pluralize
 from octet.v1 import operator_pb2 as wire
 from router.control.audit import AuditWriter, ChangeAuthor, DocumentRevision, audit_row, conflict, unknown_name
 from router.control.breakers import CorrectnessBreakers
 from router.control.knobs import KnobController
 from router.control.lanes import LaneRegistry
 from router.control.replicas import ObservedReplica
-from router.control.state import REPLICA, SharedState, can_serve_lane, holds_lane, matches_lane
+from router.control.state import REPLICA, RESTARTS, SharedState, can_serve_lane, holds_lane, matches_lane
+from router.dispatch.replicas.replica import ReplicaRestart
 from router.routing.dispatch_plan import FleetStatus, LaneStatus, SpecialistStatus, configured_knobs, configured_status
 from router.store.rows import DocumentBody
 
@@ -78,6 +81,62 @@ class DrainedReplicas:
         return specialists[replica]
 
 
+@dataclass(frozen=True, slots=True)
+class RestartRecord:
+    instance: str = ""  # the process that took over at the last restart
+    at_ms: int = 0
+    reason: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)  # by kind, see RESTART_KINDS
+
+    @classmethod
+    def from_body(cls, body: DocumentBody) -> "RestartRecord":
+        counts = {str(kind): int(number) for kind, number in body["counts"].items()}
+        return cls(str(body["instance"]), int(body["at_ms"]), str(body["reason"]), counts)
+
+    @property
+    def number(self) -> int:
+        return sum(self.counts.values())
+
+    def add(self, restart: ReplicaRestart, now: float) -> "RestartRecord":
+        counts = {**self.counts, restart.kind: self.counts.get(restart.kind, 0) + 1}
+        return RestartRecord(restart.instance, restart.started_ms or _ms(now), restart.reason, counts)
+
+
+class ReplicaRestarts:
+    """Records each restart of a replica once for all routers. The process that took over identifies the restart."""
+
+    def __init__(self, state: SharedState, audit: AuditWriter) -> None:
+        self._state = state
+        self._audit = audit
+        self._recorded: dict[str, str] = {}  # the instance that took over, by replica
+
+    def record(self, replica: str) -> RestartRecord:
+        return self._state.documents.read(RESTARTS, replica, RestartRecord.from_body) or RestartRecord()
+
+    async def tick(self, now: float) -> None:
+        seen = {each.name: each.restart for each in self._state.replicas.observe() if each.restart is not None}
+        for name, restart in seen.items():
+            if self._recorded.get(name) != restart.instance:
+                await self._audit.act(RESTARTS, name, partial(_record_restart, name, restart, now))
+                self._recorded[name] = restart.instance
+        self._recorded = {name: instance for name, instance in self._recorded.items() if name in seen}
+
+
+def _record_restart(
+    name: str, restart: ReplicaRestart, now: float, body: DocumentBody | None
+) -> DocumentRevision | None:
+    """Add the restart, unless another router has recorded it or a later one."""
+    before = RestartRecord() if body is None else RestartRecord.from_body(body)
+    if restart.instance == before.instance or 0 < restart.started_ms < before.at_ms:
+        return None
+    after = before.add(restart, now)
+    author, numbers = (
+        ChangeAuthor("octet", restart.reason),
+        (pluralize(each.number, "restart") for each in (before, after)),
+    )
+    return DocumentRevision({**asdict(after)}, audit_row(now, author, "restart", name, *numbers))
+
+
 @dataclass(frozen=True)
 class ControlStatus:
     _state: SharedState
@@ -85,6 +144,7 @@ class ControlStatus:
     _knobs: KnobController
     _lanes: LaneRegistry
     _drained: DrainedReplicas
+    _restarts: ReplicaRestarts
 
     def fleet(self, now: float) -> FleetStatus:
         ensemble = self._state.ensemble
@@ -128,6 +188,9 @@ class ControlStatus:
         replicas, drained = self._state.replicas.observe(), self._drained.names()
         infos = [wire.ReplicaInfo(**{name: getattr(each, name) for name in _REPLICA_FIELDS}) for each in replicas]
         for info in infos:
+            record = self._restarts.record(info.name)
+            info.restarts, info.last_restart_reason = record.number, record.reason
+            info.last_restart_unix_ms = record.at_ms
             if info.name in drained:
                 info.status = "drained_by_operator"
         return infos

@@ -185,7 +185,7 @@ class LoadPublisher:
         self._forecast: wire.LoadReport | None = None
         self._forecast_at = -inf
         self._load = measure_load(replica.scheduler, StepMeter(replica.clock))
-        self.instance = ""  # identifies this process
+        self.process = wire.LoadReport()  # the part that identifies this process and tells how its predecessor ended
         self.watchers: set[asyncio.Event] = set()
         self.is_draining = False
         self.closed = asyncio.Event()  # set once the load no longer changes
@@ -233,13 +233,13 @@ class LoadPublisher:
         load, now = self._load, self._replica.clock.now()
         report = wire.LoadReport(
             revision=self._replica.lane.revision,
-            instance=self.instance,
             preempting=load.preempted_at is not None and now - load.preempted_at < PREEMPTING_SECONDS,
             adapters=adapters_to_wire(self._replica.adapters.names()),
             draining=self.is_draining,
             max_running=self._replica.scheduler.config.max_running,
             max_waiting=self._settings.max_waiting,
         )
+        report.MergeFrom(self.process)
         report.MergeFrom(load.report)
         if self._forecast is None or now - self._forecast_at >= _FORECAST_SECONDS:
             self._forecast, self._forecast_at = self._read_controller(now), now

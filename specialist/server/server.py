@@ -23,8 +23,10 @@ from octet.rpc.drain_gate import DrainGate, DrainGateInterceptor
 from octet.rpc.handlers import RequestReader, RequestReadInterceptor
 from octet.rpc.listener import SERVER_OPTIONS, bind_server, check_client_ca_configured, format_address
 from octet.rpc.memory import MemoryGuard, MemoryLimits, memory_reader
+from octet.supervisor.process import ProcessEnd
 from octet.telemetry.exposition import MetricsListener
 from octet.telemetry.trace_export import SpanExporter, open_span_exporter
+from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.loop import SchedulerReport, StepReporter
 from specialist.scheduling.scheduler import StepLoop
 from specialist.scheduling.sequence import Request
@@ -65,7 +67,7 @@ class ReplicaServer(SpecialistService):
         memory.warn()
         engine = EngineThread(StepLoop(replica.scheduler, replica.engine), replica.clock)
         super().__init__(replica, settings, engine, secrets.SystemRandom(), memory, tracing)
-        self.publisher.instance = secrets.token_hex(_INSTANCE_BYTES)
+        self.publisher.process = _identify_process()
         engine.deliver = partial(cast(Any, self._loop).call_soon_threadsafe, self.handler.deliver)
         self.handler.on_death = self._fail
         add_replica_metrics(self, self.exporter)
@@ -131,6 +133,15 @@ class ReplicaServer(SpecialistService):
             self.failed.set()
 
         self._failing = self._loop.create_task(publish())
+
+
+def _identify_process() -> wire.LoadReport:
+    end = ProcessEnd.from_environment()
+    return wire.LoadReport(
+        instance=secrets.token_hex(_INSTANCE_BYTES),
+        started_unix_ms=time.time_ns() // 1_000_000,
+        previous_end=None if end is None else wire.ProcessEnd(kind=end.kind, text=end.text),
+    )
 
 
 class WarmUpFailed(RuntimeError):

@@ -16,6 +16,7 @@ from admission.breakers import CircuitBreaker, filter_ejected
 from admission.budgets import RetryBudget
 from octet.clock import Clock
 from octet.config.ensemble import DispatchConfig
+from octet.terminal import replace_unprintable
 from octet.v1 import specialist_pb2 as wire
 from router.dispatch.transport import ReplicaChannel, ReplicaTarget
 
@@ -32,6 +33,10 @@ _RETRY_SHARE = 0.15
 """Retries allowed in addition to the burst, as a share of the requests in flight. With a burst of ten and at least 200
 requests, a specialist that always fails gets at most a fifth more requests."""
 _KEY_BYTES = 16
+SUPERVISED_ENDS = ("killed", "out_of_memory", "exited", "hung")  # known from the supervisor of a replica
+RESTART_KINDS = (*SUPERVISED_ENDS, "drained", "unknown")
+UNKNOWN_REASON = "restarted; the reason is not known here"
+_MAX_REASON = 240
 
 
 @dataclass(eq=False, slots=True)
@@ -68,6 +73,25 @@ class ReplicaConnection:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaRestart:
+    """A process that took over at a replica's address, and how its predecessor ended."""
+
+    instance: str
+    started_ms: int  # 0 if unknown
+    kind: str  # one of RESTART_KINDS
+    reason: str
+
+    @classmethod
+    def from_report(cls, report: wire.LoadReport, *, had_drained: bool) -> "ReplicaRestart":
+        """The supervisor's account counts. Without one, only a drain tells a planned stop from a death."""
+        end = report.previous_end
+        if end.kind in SUPERVISED_ENDS and end.text.strip():
+            return cls(report.instance, report.started_unix_ms, end.kind, replace_unprintable(end.text)[:_MAX_REASON])
+        kind, reason = ("drained", "stopped after a drain") if had_drained else ("unknown", UNKNOWN_REASON)
+        return cls(report.instance, report.started_unix_ms, kind, reason)
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaSnapshot:
     """The state of a replica for one selection."""
 
@@ -101,6 +125,9 @@ class Replica:
         self.is_connected = False
         self.connection = ReplicaConnection()  # the current connection; while disconnected, the next one
         self._last_connection: ReplicaConnection | None = None  # the lost one, until a report names the new process
+        self._instance = ""  # the process that reported last, even before a disconnect
+        self._was_draining = False
+        self.restart: ReplicaRestart | None = None  # the last one that this router has seen
         self.is_serving = False  # according to its health service
         self._has_served = False
         self.num_watches = 0  # open load streams; without one, no signals are expected
@@ -192,6 +219,12 @@ class Replica:
         if last is not None:
             last.survived = bool(report.instance) and last.instance == report.instance
             self._last_connection = None
+        if report.instance and report.instance != self._instance:
+            if self._instance or report.HasField("previous_end"):
+                self.restart = ReplicaRestart.from_report(report, had_drained=self._was_draining)
+                _log.warning("%s restarted: %s", self.name, self.restart.reason)
+            self._instance = report.instance
+        self._was_draining = report.draining
 
     def mark_hung(self, seconds: float) -> None:
         if not self.is_hung:

@@ -14,6 +14,7 @@ from octet.telemetry.outcomes import error_reasons, reason_name
 from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import operator_pb2 as wire
 from router.control.control import ControlPlane
+from router.dispatch.replicas.replica import RESTART_KINDS
 from router.observe.metrics.quality import evaluation_source, slo_source
 from router.observe.metrics.requests import request_source
 from router.observe.overview.findings import is_breaker_open
@@ -91,6 +92,7 @@ def endpoint_source(router: "RouterServer") -> FamilyStream:
 def control_source(control: ControlPlane) -> FamilyStream:
     breakers, knobs, replicas = control.breakers(), control.knobs(), control.replicas()
     levels = control.escalation()
+    restarts = [(info.specialist, info.name, control.restarts(info.name)) for info in replicas]
     yield None  # the rest runs on another thread
     yield from _breaker_families([each for each in breakers if each.lane_status != "candidate"])
     candidates = [each for each in breakers if each.lane_status == "candidate"]
@@ -107,6 +109,11 @@ def control_source(control: ControlPlane) -> FamilyStream:
     states = (((info.specialist, info.name), info.health_breaker) for info in replicas)
     labels = ("specialist", "replica", "state")
     yield state_family("octet_replica_health_breaker", about, labels, HEALTH_STATES, states)
+    about = "Restarts of the replica by reason, as far as the store remembers; all routers count the same ones."
+    rows = (
+        ((name, replica, kind), counts.get(kind, 0)) for name, replica, counts in restarts for kind in RESTART_KINDS
+    )
+    yield counter_family("octet_replica_restarts_total", about, ("specialist", "replica", "reason"), rows)
 
 
 def _breaker_families(infos: Sequence[wire.BreakerInfo]) -> Iterator[Metric]:
