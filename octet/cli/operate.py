@@ -100,6 +100,7 @@ _REPLICA_COLUMNS: Columns = (
     *(("health", "health_breaker"), "waiting", "running", "shadows"),
     ("wait", lambda each: "" if each.usual_wait is None else f"{each.usual_wait:.2f} s"),
     ("error p90", lambda each: format_percent(each.estimate_error_p90)),
+    ("restarts", lambda each: format_restarts(each) or "0"),
     "address",
 )
 _SHADOW_COLUMNS: Columns = (
@@ -283,6 +284,14 @@ def add_replica_commands(commands: Commands) -> None:
         _add_change_options(parser)
 
 
+def format_restarts(replica: ReplicaInfo, now_ms: int | None = None) -> str:
+    """Format the number of restarts, and when and why the last one was; empty without a restart."""
+    if not replica.restarts:
+        return ""
+    age = format_age(replica.last_restart_unix_ms, now_ms)
+    return f"{replica.restarts}, last {age} ago: {replica.last_restart_reason}"
+
+
 def _mark(change: Callable[..., ReplicaInfo], operator: Operator, given: argparse.Namespace) -> ReplicaInfo:
     return change(operator, resolve_replica_name(operator, given.replica), why=given.reason)
 
@@ -392,6 +401,8 @@ def _format_objectives(slos: Sequence[Slo]) -> list[str]:
     measured = [each for each in with_targets if each.specialist not in unmeasured]
     rows = [_objective_row(each, objective) for each in measured for objective in each.objectives]
     tables = [format_table(("specialist", "objective", "target", "current", "met", "burn"), rows)] if rows else []
+    missed = [f"{row[0]} {row[1]}" for row in rows if row[4] == "no"]
+    tables += [f"missed: {', '.join(missed)}"] if missed else []
     return [*tables, *([f"objectives without samples so far: {', '.join(unmeasured)}"] if unmeasured else [])]
 
 
@@ -401,6 +412,11 @@ def _has_samples(slo: Slo) -> bool:
 
 def format_objective_value(objective: Objective, value: float | None) -> str:
     return format_latency(value) if objective.name != "correctness" else format_percent(value) or "-"
+
+
+def format_met(objective: Objective) -> str:
+    """An objective can be missed without a value: requests that got no answer have no latency."""
+    return "no" if not objective.met else "not measured" if objective.current is None else "yes"
 
 
 def format_burn(burn: records.Burn) -> str:
@@ -419,5 +435,11 @@ def _format_quantiles(latency: records.Latency | None) -> str:
 
 def _objective_row(slo: Slo, objective: Objective) -> tuple[str, ...]:
     target, current = (format_objective_value(objective, value) for value in (objective.target, objective.current))
-    met = "not measured" if objective.current is None else "yes" if objective.met else "no"
-    return slo.specialist, objective.name, target, current, met, ", ".join(map(format_burn, objective.burns))
+    return (
+        slo.specialist,
+        objective.name,
+        target,
+        current,
+        format_met(objective),
+        ", ".join(map(format_burn, objective.burns)),
+    )

@@ -6,7 +6,7 @@ from math import inf
 
 from rich.text import Text
 
-from octet.cli.operate import format_burn, format_objective_value
+from octet.cli.operate import format_burn, format_met, format_objective_value, format_restarts
 from octet.client import records
 from octet.client.records import LaneInfo, Objective, Overview, ReplicaView, SpecialistView
 from octet.terminal import fold_text, format_age, format_latency, format_moment, format_percent, replace_unprintable
@@ -180,7 +180,7 @@ def _findings(overview: Overview, most: int) -> list[Text]:
     """Return the findings in at most `most` lines, below the headline if no finding is a problem."""
     if overview.store_trouble and not any(each.kind == "store_down" for each in overview.troubles):
         return [styled(f"the store is unavailable: {overview.store_trouble}", BAD)]
-    headline = styled(overview.headline or "no problems", GOOD)
+    headline = styled(overview.headline or "no problems", GOOD if overview.headline.startswith("All well") else WARNING)
     if not overview.troubles:
         return [headline]
     only_notes = all(each.severity == "note" for each in overview.troubles)
@@ -243,7 +243,7 @@ def _latency(view: SpecialistView, name: str) -> Text:
 
 
 def _objective_style(objective: Objective) -> str:
-    return PLAIN if objective.current is None else GOOD if objective.met else BAD
+    return {"yes": GOOD, "no": BAD}.get(format_met(objective), PLAIN)
 
 
 def _correct(view: SpecialistView) -> Text:
@@ -294,7 +294,7 @@ def _detail_lines(view: SpecialistView, overview: Overview) -> Iterator[Text]:
             outlook = f"; {breaker.outlook}" if breaker.outlook else ""
             yield styled(f"{name}: {breaker.state.replace('_', ' ')}{held}{passed}{fallback}{outlook}")
     yield from (_lane_line(each, now_ms) for each in view.lanes)
-    yield from (_replica_line(each) for each in view.replicas)
+    yield from (_replica_line(each, now_ms) for each in view.replicas)
     for receipt in [each for each in overview.receipts if each.specialist == view.name][:_MAX_RECEIPTS]:
         why = f" ({receipt.reason})" if receipt.reason else ""
         took, age = format_latency(receipt.total), format_age(receipt.at_unix_ms, now_ms)
@@ -303,7 +303,7 @@ def _detail_lines(view: SpecialistView, overview: Overview) -> Iterator[Text]:
 
 
 def _objective_line(objective: Objective) -> Text:
-    state = "not measured" if objective.current is None else "met" if objective.met else "missed"
+    state = {"yes": "met", "no": "missed"}.get(format_met(objective), "not measured")
     burns = ", ".join(format_burn(each) for each in objective.burns)
     target, current = (format_objective_value(objective, value) for value in (objective.target, objective.current))
     text = f"objective {objective.name}: {current} of {target}, {state}; burn {burns or '-'}"
@@ -318,12 +318,13 @@ def _lane_line(lane: LaneInfo, now_ms: int) -> Text:
     return styled(text + (f" for {age}" if age else "") + passed + where)
 
 
-def _replica_line(replica: ReplicaView) -> Text:
+def _replica_line(replica: ReplicaView, now_ms: int) -> Text:
     info, load = replica.info, replica.load
     if info is None:
         return styled("replica: no information")
     style = PLAIN if info.status == "serving" else WARNING
-    name = f"replica {info.name}: {info.status.replace('_', ' ')}"
+    restarts = format_restarts(info, now_ms)
+    name = f"replica {info.name}: {info.status.replace('_', ' ')}{f', restarts {restarts}' if restarts else ''}"
     if load is None:
         return styled(f"{name}, has not reported", style)
     blocks = "" if load.blocks is None else f", {load.blocks.used} of {load.blocks.total} blocks used"

@@ -272,7 +272,7 @@ class ReplicaInfo(WireRecord):
     restarts: int
     # Why the last process before this one ended, such as `killed by SIGKILL`. Empty without a restart.
     last_restart_reason: str
-    # When the present process started. 0 without a restart.
+    # When the process that took over then had started. 0 without a restart.
     last_restart_unix_ms: int
 
 class ShadowRow(WireRecord):
@@ -437,15 +437,16 @@ class OverviewHistory(WireRecord):
 class OverviewFinding(WireRecord):
     severity: str
     # nobody_serves, no_replica, replica_hung, replica_lost, burning, refusing, unserved, failing, correctness,
-    # breaker_open, breaker_held, escalated, knob_set, fresh_lane, cache_drift, misrouting, estimator, store_down,
-    # draining.
+    # missed_objective, replica_restarted, breaker_open, breaker_held, escalated, knob_set, fresh_lane, cache_drift,
+    # misrouting, estimator, store_down, draining.
     kind: str
     # The specialist, replica, knob, `router` or `store`.
     subject: str
     # One human-readable sentence.
     text: str
     since_unix_ms: int
-    # The runbook section that applies: capacity, bad-refresh, both, cache-drift, wrong-specialist; or empty.
+    # The runbook section that applies: capacity, bad-refresh, both, cache-drift, wrong-specialist,
+    # restarts; or empty.
     runbook: str
 
 # Per second.

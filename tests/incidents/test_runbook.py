@@ -12,7 +12,7 @@ from octet.cli import whole_parser
 from tests.incidents.runbook import DO, FILE, Section, sections
 
 MONITORING = FILE.parents[1] / "helm" / "monitoring"
-INCIDENTS = ("capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist")
+INCIDENTS = ("capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist", "restarts")
 
 
 @cache

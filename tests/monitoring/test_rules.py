@@ -10,7 +10,7 @@ from tests.monitoring.board import BOARD, MONITORING, board_queries, families_in
 from tests.monitoring.prometheus import tool
 
 ROOT = Path(__file__).parents[2]
-INCIDENTS = ("capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist")
+INCIDENTS = ("capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist", "restarts")
 TESTS = sorted(Path(__file__).parent.glob("*_test.yml"))
 """The files of promtool tests. Alerts that look back for hours are in files with a longer evaluation interval."""
 ALERTS = [rule for rule in rules() if "alert" in rule]

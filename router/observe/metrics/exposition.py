@@ -109,7 +109,8 @@ def control_source(control: ControlPlane) -> FamilyStream:
     states = (((info.specialist, info.name), info.health_breaker) for info in replicas)
     labels = ("specialist", "replica", "state")
     yield state_family("octet_replica_health_breaker", about, labels, HEALTH_STATES, states)
-    about = "Restarts of the replica by reason, as far as the store remembers; all routers count the same ones."
+    about = "Restarts of the replica by reason: killed, out_of_memory, exited, hung, drained, unknown. "
+    about += "All routers count the same ones."
     rows = (
         ((name, replica, kind), counts.get(kind, 0)) for name, replica, counts in restarts for kind in RESTART_KINDS
     )

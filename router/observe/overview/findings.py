@@ -11,9 +11,10 @@ from octet.v1 import overview_pb2 as wire
 from router.observe.overview.traffic import CacheReuse, RouterTraffic, SpecialistTraffic
 
 NOTE, WARNING, CRITICAL = wire.Trouble.NOTE, wire.Trouble.WARNING, wire.Trouble.CRITICAL
-Runbook = Literal["", "capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist"]
+Runbook = Literal["", "capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist", "restarts"]
 FindingKey = tuple[str, str]  # kind and subject
 _DAY_MS = 86_400_000
+RECENT_RESTART_MS = 900_000  # how long a restart of a replica is a finding
 # measured in the store, so a restarted router reports them without waiting
 _STORED_KINDS = frozenset({"correctness"})
 MOST_FINDINGS = 64
@@ -41,7 +42,7 @@ _CORRECTNESS_KINDS = frozenset({"correctness", "breaker_open"})
 _CAPACITY_KINDS = frozenset({"refusing", "burning", "escalated"})
 _ORDER = (
     *("nobody_serves", "no_replica", "unserved", "failing", "correctness", "refusing", "burning"),
-    *("breaker_open", "escalated", "replica_hung", "replica_lost"),
+    *("breaker_open", "escalated", "replica_hung", "replica_lost", "replica_restarted", "missed_objective"),
     *("misrouting", "cache_drift", "estimator", "store_down"),
     *("breaker_held", "draining", "fresh_lane", "knob_set"),
 )
@@ -79,6 +80,7 @@ _DELAYS = {
     "unserved": FindingDelays(5.0, 30.0),
     "failing": FindingDelays(5.0, 30.0),
     "burning": FindingDelays(10.0, 60.0),
+    "missed_objective": FindingDelays(5.0, 30.0),
     "correctness": FindingDelays(5.0, 60.0),
     "cache_drift": FindingDelays(30.0, 120.0),
     "misrouting": FindingDelays(30.0, 120.0),
@@ -127,6 +129,20 @@ def is_breaker_open(breaker: wire.BreakerInfo) -> bool:
 
 def is_replica_up(info: wire.ReplicaInfo) -> bool:
     return info.status == "serving" and info.health_breaker != "open"
+
+
+def has_restarted(info: wire.ReplicaInfo, now_ms: int) -> bool:
+    """Return whether the replica's last restart was recent."""
+    return info.restarts > 0 and now_ms - info.last_restart_unix_ms < RECENT_RESTART_MS
+
+
+def missed_objectives(view: wire.SpecialistView) -> list[wire.Objective]:
+    """Return the objectives that are measured and missed, however few samples there are."""
+    return [each for each in view.slo.objectives if not each.met and (each.HasField("current") or _samples(each))]
+
+
+def _samples(objective: wire.Objective) -> int:
+    return max((burn.samples for burn in objective.burns[:1]), default=0)
 
 
 @dataclass(slots=True)
@@ -225,14 +241,38 @@ def worst_first(findings: Iterable[wire.Trouble]) -> list[wire.Trouble]:
 
 
 def headline(overview: wire.Overview) -> str:
+    """Return the problems in one line. "All well" needs more than no reported problem, because findings are reported
+    late: every replica is up and none restarted recently, and every objective is met."""
     wrong = [each for each in overview.troubles if each.severity > NOTE]
     if wrong:
         return f"{wrong[0].text} (and {len(wrong) - 1} more)" if len(wrong) > 1 else wrong[0].text
     whole, serving = len(overview.specialists), sum(map(is_serving, overview.specialists))
     if not serving:
         return "No specialist serves."
-    number = f"{serving} of {whole}" if serving < whole else str(whole)
-    return f"All well: {number} specialists serve." if whole != 1 else "All well: 1 specialist serves."
+    served = "1 specialist serves" if whole == 1 else f"{serving} of {whole} specialists serve"
+    served = f"{whole} specialists serve" if serving == whole > 1 else served
+    blemishes = [each for view in overview.specialists for each in _blemishes(view, overview.at_unix_ms)]
+    more = f" (and {len(blemishes) - 1} more)" if len(blemishes) > 1 else ""
+    return f"{served}, but {blemishes[0]}{more}." if blemishes else f"All well: {served}."
+
+
+def _blemishes(view: wire.SpecialistView, now_ms: int) -> Iterator[str]:
+    if is_breaker_open(view.breaker):
+        yield f"the breaker of {view.name} is {'held ' if view.breaker.hold else ''}open"
+    yield from (f"{view.name} misses its target for {_spell_objective(each)}" for each in missed_objectives(view))
+    for info in (each.info for each in view.replicas):
+        if not is_replica_up(info):
+            status = "failing" if info.status == "serving" else info.status.replace("_", " ")
+            yield f"{info.name} is {status}"
+        elif has_restarted(info, now_ms):
+            yield f"{info.name} restarted at {format_moment(info.last_restart_unix_ms, now_ms)}"
+    if not view.replicas:
+        yield f"{view.name} has no replica"
+
+
+def _spell_objective(objective: wire.Objective) -> str:
+    name: str = objective.name.replace("_", " ")
+    return name.replace("ttft", "time to first token").replace("itl", "time between tokens")
 
 
 def _detect_load(facts: OverviewFacts, ensemble: Ensemble, reported: Container[FindingKey]) -> Iterator[Finding]:
@@ -267,7 +307,8 @@ def _is_excessive(part: int, whole: int, key: FindingKey, ensemble: Ensemble, re
 
 
 def _burning(view: wire.SpecialistView, ensemble: Ensemble, reported: Container[FindingKey]) -> Iterator[Finding]:
-    """Yield a finding if latency objectives burn their error budget too fast; correctness has separate findings."""
+    """Yield findings if latency objectives burn their error budget too fast, or are missed; correctness has separate
+    findings."""
     factor, alert_burn = _BURN_CLEARS if ("burning", view.name) in reported else 1.0, ensemble.slo.alert_burn
     found = []
     for each in view.slo.objectives:
@@ -278,11 +319,19 @@ def _burning(view: wire.SpecialistView, ensemble: Ensemble, reported: Container[
     if found:
         rate, worst = max(found, key=lambda pair: (pair[0], pair[1].name))
         more = f"; {len(found) - 1} more objectives burn as well" if len(found) > 1 else ""
-        name = worst.name.replace("_", " ").replace("ttft", "time to first token").replace("itl", "time between tokens")
-        now = f" is {worst.current:.3g} s" if worst.HasField("current") else ""
-        target = f"{name}{now}, the target is {worst.target:.3g} s"
-        what = f"{target}: its error budget burns {rate:.3g} times too fast{more}"
+        what = f"{_compare_with_target(worst)}: its error budget burns {rate:.3g} times too fast{more}"
         yield Finding(CRITICAL, "burning", view.name, what, "capacity", view.name)
+    missed = [each for each in missed_objectives(view) if each.name != "correctness"]
+    if missed and ("burning", view.name) not in reported:
+        more = f"; {len(missed) - 1} more objectives are missed" if len(missed) > 1 else ""
+        samples = f"{_samples(missed[0]):,} sample{'s' if _samples(missed[0]) != 1 else ''}"
+        what = f"{_compare_with_target(missed[0])} ({samples}){more}"
+        yield Finding(WARNING, "missed_objective", view.name, what, "capacity", view.name)
+
+
+def _compare_with_target(objective: wire.Objective) -> str:
+    now = f" is {objective.current:.3g} s" if objective.HasField("current") else ""
+    return f"{_spell_objective(objective)}{now}, the target is {objective.target:.3g} s"
 
 
 def _burn(objective: wire.Objective, ensemble: Ensemble) -> float:
@@ -415,6 +464,7 @@ def _low_confidence(name: str, facts: OverviewFacts, ensemble: Ensemble, is_repo
 
 
 def _detect_operations(overview: wire.Overview) -> Iterator[Finding]:
+    now_ms = overview.at_unix_ms
     if overview.store_trouble:
         what = f"does not answer ({shorten(overview.store_trouble)}): requests are served, but nothing can be changed"
         yield Finding(WARNING, "store_down", "store", what)
@@ -422,11 +472,19 @@ def _detect_operations(overview: wire.Overview) -> Iterator[Finding]:
         yield Finding(CRITICAL, "nobody_serves", _ROUTER, "no specialist serves, so all requests are refused")
     for view in overview.specialists:
         yield from _replica_findings(view, find_fallback(view, overview.specialists))
+        yield from (_restarted(each.info, view.name) for each in view.replicas if has_restarted(each.info, now_ms))
     for knob in overview.knobs:
         if knob.set_by not in ("", _SET_BY_CONFIGURATION, SET_BY_ESCALATION):
             why = f" ({shorten(knob.why)})" if knob.why else ""
             what = f"set to {knob.value:g} by {shorten(knob.set_by)}{why} instead of the configured {knob.configured:g}"
             yield Finding(NOTE, "knob_set", knob.name, what, since_ms=knob.since_unix_ms)
+
+
+def _restarted(info: wire.ReplicaInfo, specialist: str) -> Finding:
+    times = f"; {info.restarts:,} restarts in all" if info.restarts > 1 else ""
+    what = f"restarted ({shorten(info.last_restart_reason, 120)}{times}); a new process"
+    at = info.last_restart_unix_ms
+    return Finding(WARNING, "replica_restarted", info.name, what, "restarts", specialist, at)
 
 
 def _replica_findings(view: wire.SpecialistView, fallback: Fallback) -> Iterator[Finding]:

@@ -83,7 +83,7 @@ def test_files_named_on_the_page_exist() -> None:
 
 def test_short_runbook_has_the_sections_of_problems() -> None:
     sections = set(re.findall(r'id="runbook-([\w-]+)"', TEXTS["index.html"])) - {"title"}
-    assert sections == {"capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist"}
+    assert sections == {"capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist", "restarts"}
     assert sections == set(re.findall(r'"([\w-]+)"', re.search(r"SECTIONS = new Set\((.*)\)", TEXTS["troubles.js"])[1]))  # type: ignore[index]
 
 

@@ -42,7 +42,9 @@ def facts_of(*names: str) -> OverviewFacts:
         for index in range(2):
             info = wire.ReplicaInfo(name=f"{name}-{index}", status="serving", health_breaker="closed")
             view.replicas.add(info=info)
-        objective = view.slo.objectives.add(name="admission_to_first_token_p95", target=0.5, share=0.95, current=0.2)
+        objective = view.slo.objectives.add(
+            name="admission_to_first_token_p95", target=0.5, share=0.95, current=0.2, met=True
+        )
         for seconds in (300, 3600):
             objective.burns.add(window_seconds=seconds, samples=200, rate=0.5)
     return OverviewFacts(
@@ -60,7 +62,7 @@ def refusing(facts: OverviewFacts) -> OverviewFacts:
 
 def late(facts: OverviewFacts) -> OverviewFacts:
     objective = facts.overview.specialists[0].slo.objectives[0]
-    objective.current = 1.9
+    objective.current, objective.met = 1.9, False
     for burn in objective.burns:
         burn.rate = 12.0
     return facts

@@ -7,7 +7,7 @@ import { fresh, shared } from "./state.js";
 const SIGNS = { critical: "✖", warning: "▲", note: "●", none: "✓", unknown: "?" };
 const WORDS = { critical: "Critical", warning: "Warning", note: "Note" };
 const RANK = { critical: 3, warning: 2, note: 1 };
-const SECTIONS = new Set(["capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist"]);
+const SECTIONS = new Set(["capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist", "restarts"]);
 
 let announced = null;
 
