@@ -407,7 +407,7 @@ def _format_objectives(slos: Sequence[Slo]) -> list[str]:
 
 
 def _has_samples(slo: Slo) -> bool:
-    return any(each.current is not None or any(burn.samples for burn in each.burns) for each in slo.objectives)
+    return any(format_met(each) != "not measured" for each in slo.objectives)
 
 
 def format_objective_value(objective: Objective, value: float | None) -> str:
@@ -416,7 +416,8 @@ def format_objective_value(objective: Objective, value: float | None) -> str:
 
 def format_met(objective: Objective) -> str:
     """An objective can be missed without a value: requests that got no answer have no latency."""
-    return "no" if not objective.met else "not measured" if objective.current is None else "yes"
+    is_measured = objective.current is not None or any(burn.samples for burn in objective.burns)
+    return "not measured" if not is_measured else "yes" if objective.met else "no"
 
 
 def format_burn(burn: records.Burn) -> str:

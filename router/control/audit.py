@@ -27,7 +27,8 @@ _MAX_TRIES = 8
 _MAX_NAMES_LISTED = 12
 _DELAYED = "; made while the store did not answer"
 _OVERRULED = "; was in force at one router while the store did not answer; another change was kept instead"
-_NOT_AUDITED_LATE = ("begin_lane",)  # changes derived from the configuration while the store cannot be read
+# changes that every router derives by itself, from the configuration or from what replicas report
+_NOT_AUDITED_LATE = ("begin_lane", "restart")
 
 
 @dataclass(slots=True)
@@ -263,7 +264,7 @@ class AuditWriter:
     async def _try_save(self, kind: str, key: str, rows: list[AuditRow]) -> None:
         """Save the unsaved changes. If other routers have changed the document, merge both versions or keep theirs."""
         version, own = self._documents.unsaved[(kind, key)].version, self._documents.body(kind, key)
-        body = own
+        body, num_rows = own, len(rows)
         for _ in range(_MAX_TRIES):
             try:
                 row = _with_remark(rows[-1], _DELAYED)
@@ -273,11 +274,12 @@ class AuditWriter:
                 stored = stale.current
                 body, version = self._reconcile(kind, stored, own), stored.version if stored else 0
                 if body is not None:
+                    rows = [*(row for row in rows[:-1] if row.what not in _NOT_AUDITED_LATE), rows[-1]]
                     continue
                 is_own = (stored.body if stored else None) == own
                 overruled = () if is_own else (row for row in rows if row.what not in _NOT_AUDITED_LATE)
                 notes = [_with_remark(row, _OVERRULED) for row in overruled]
-            self._documents.settle(kind, key, stored, len(rows))
+            self._documents.settle(kind, key, stored, num_rows)
             for note in notes:
                 await self.note(note)
             return

@@ -21,8 +21,8 @@ from router.control.breakers import CorrectnessBreakers, merge_breaker_documents
 from router.control.knobs import EscalationController, KnobController
 from router.control.lanes import LaneRegistry
 from router.control.replicas import FleetReplicas, ObservedReplica
-from router.control.state import BREAKER, CORRECTNESS, DEMAND, SharedState
-from router.control.status import ControlStatus, DrainedReplicas, ReplicaRestarts
+from router.control.state import BREAKER, CORRECTNESS, DEMAND, RESTARTS, SharedState
+from router.control.status import ControlStatus, DrainedReplicas, ReplicaRestarts, merge_restart_documents
 from router.refusals import store_unavailable
 from router.routing.dispatch_plan import FleetStatus
 from router.store.rows import AuditRow, StoreChanges, StoreUnavailable
@@ -61,7 +61,10 @@ class ControlPlane:
         self.record_accepted, self.record_refused = state.record_accepted, state.record_refused
         self.events = OperatorEvents()
         self._audit = audit = AuditWriter(
-            store, state.documents, {BREAKER: merge_breaker_documents}, self._publish_audit
+            store,
+            state.documents,
+            {BREAKER: merge_breaker_documents, RESTARTS: merge_restart_documents},
+            self._publish_audit,
         )
         self._adapters = AdapterSync(state, clock or SystemClock(), self._report_wrong_adapter)
         self._breakers = CorrectnessBreakers(state, audit)

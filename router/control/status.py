@@ -137,6 +137,11 @@ def _record_restart(
     return DocumentRevision({**asdict(after)}, audit_row(now, author, "restart", name, *numbers))
 
 
+def merge_restart_documents(stored: DocumentBody, own: DocumentBody) -> DocumentBody | None:
+    """Keep the record of the later restart."""
+    return own if own["at_ms"] > stored["at_ms"] else None
+
+
 @dataclass(frozen=True)
 class ControlStatus:
     _state: SharedState

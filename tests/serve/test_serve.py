@@ -13,7 +13,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from octet import Client
+from octet import Client, Operator
+from octet.client.records import ReplicaInfo
 from octet.client.replica import SpecialistClient
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2
@@ -76,6 +77,18 @@ def test_killed_replica_is_restarted_at_its_socket(served: ServeProcess) -> None
     assert "sql was killed by SIGKILL" in served.err
     assert served.replica(path) != victim and _serves(path)
     served.until(lambda: _answers(served.address, "sql"))
+    with Operator(served.address) as operator:
+
+        def find() -> ReplicaInfo:
+            return next(each for each in operator.replicas() if each.specialist == "sql")
+
+        served.until(lambda: find().restarts == 1)
+        assert find().last_restart_reason == "killed by SIGKILL" and find().last_restart_unix_ms > 0
+        entry = next(each for each in operator.audit(find().name) if each.what == "restart")
+        assert (entry.who, entry.why) == ("octet", "killed by SIGKILL")
+        overview = operator.overview()
+        assert "replica_restarted" in [each.kind for each in overview.troubles]
+        assert "All well" not in overview.headline and "sql-0" in overview.headline
 
 
 def test_killed_router_is_restarted_at_its_port(served: ServeProcess) -> None:

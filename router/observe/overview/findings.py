@@ -229,7 +229,7 @@ def detect_findings(facts: OverviewFacts, ensemble: Ensemble, reported: Containe
     ]
     wrong = {each.specialist for each in found if each.kind in _CORRECTNESS_KINDS}
     both = wrong & {each.specialist for each in found if each.kind in _CAPACITY_KINDS and each.specialist}
-    kinds = _CORRECTNESS_KINDS | _CAPACITY_KINDS
+    kinds = _CORRECTNESS_KINDS | _CAPACITY_KINDS | {"missed_objective"}
     return [replace(each, runbook="both") if each.specialist in both and each.kind in kinds else each for each in found]
 
 

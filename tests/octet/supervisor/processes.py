@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from octet.backoff import BackoffDelays
 from octet.supervisor.console import NonBlockingWriter, open_console
-from octet.supervisor.process import ProcessSpec, StatusReporter
+from octet.supervisor.process import ProcessEnd, ProcessSpec, StatusReporter
 from octet.supervisor.supervisor import Supervisor, SupervisorTimeouts
 
 QUICK = BackoffDelays(first=0.02, most=0.1, healthy=30)
@@ -69,6 +69,9 @@ def steady(
         events.write(f"{name} ended")
         sys.exit(0)
 
+    previous = ProcessEnd.from_environment()
+    if previous is not None:
+        events.write(f"{name} after {previous.kind}: {previous.text}")
     on_term(end)
     signal.signal(signal.SIGHUP, lambda number, frame: events.write(f"{name} reloads"))
     status.progress("loading", 0, 10)

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import signal
 from collections.abc import Sequence
 
 import pytest
@@ -13,7 +14,15 @@ from hypothesis import strategies as st
 from octet.backoff import Backoff, BackoffDelays
 from octet.clock import ManualClock
 from octet.supervisor.console import LiveConsole, NonBlockingWriter
-from octet.supervisor.process import LineSplitter, ProcessSpec, StatusReporter, parse_status, printable_line
+from octet.supervisor.process import (
+    PREVIOUS_END_VARIABLE,
+    LineSplitter,
+    ProcessEnd,
+    ProcessSpec,
+    StatusReporter,
+    parse_status,
+    printable_line,
+)
 
 
 @given(
@@ -167,3 +176,26 @@ def test_rows_stay_below_the_log_lines(events: list[tuple[str, str, str]], rows:
         assert all(len(line) < 40 for line in seen[len(logged) :])
     screen.settle()
     assert [line for line in glass.seen() if line] == logged
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "ran_out", "kind", "text"),
+    [
+        (signal.SIGSEGV, "loading", False, "killed", "killed by SIGSEGV"),
+        (signal.SIGKILL, "", False, "killed", "killed by SIGKILL"),
+        (signal.SIGKILL, "", True, "out_of_memory", "out of memory: killed by the kernel"),
+        (signal.SIGTERM, "", True, "killed", "killed by SIGTERM"),
+        (1 << 8, "ValueError: no\tmodel", False, "exited", "exit code 1: ValueError: no model"),
+        (1 << 8, "MemoryError", False, "out_of_memory", "exit code 1: MemoryError"),
+        (0, "", False, "exited", "exit code 0"),
+    ],
+)
+def test_end_of_a_process_is_described(status: int, said: str, ran_out: bool, kind: str, text: str) -> None:
+    end = ProcessEnd.from_status(status, said, ran_out_of_memory=ran_out)
+    assert (end.kind, end.text) == (kind, text)
+
+
+@pytest.mark.parametrize("given", ["", "{", "[]", '{"kind": 1, "text": "x"}'])
+def test_unreadable_end_is_none(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREVIOUS_END_VARIABLE, given)
+    assert ProcessEnd.from_environment() is None and PREVIOUS_END_VARIABLE not in os.environ

@@ -130,6 +130,9 @@ def test_dead_process_is_restarted_until_it_is_ready(tmp_path: Path) -> None:
         os.kill(victim, signal.SIGKILL)
         running.until(lambda: running.events.count("crashing ready") == 2)
         assert f" s (pid {victim})" in running.logged
+        killed = "crashing after killed: killed by SIGKILL"
+        assert running.events.count(f"{killed}; its restart failed: killed by SIGKILL") == 1
+        assert running.events.count(killed) == 1, "the end of a process that was ready replaces earlier ends"
         assert running.output.count("all ready") == 1
         assert running.end() == 0
 
@@ -153,6 +156,7 @@ def test_hung_process_is_killed_and_restarted(tmp_path: Path) -> None:
     with supervised("stuck", tmp_path) as running:
         running.until(lambda: "stuck ready" in running.events)
         assert "stuck has not responded for 2 s: killing it" in running.logged
+        assert "stuck after hung: hung: killed by its supervisor" in running.events
         running.until(lambda: "stuck still here" in running.events)
         assert running.events.count("stuck started") == 2, "a process that sends heartbeats must not be killed"
         assert running.end() == 0

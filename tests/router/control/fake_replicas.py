@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from octet.rpc.refusal import Refusal, adapter_refused, unknown_adapter
 from octet.v1 import error_pb2
 from router.control.replicas import FleetReplicas, ObservedReplica
+from router.dispatch.replicas.replica import ReplicaRestart
 
 
 @dataclass
@@ -20,6 +21,7 @@ class FakeReplica:
     refusal: Refusal | None = None
     log: list[tuple[str, str]] = field(default_factory=list)
     """The loads and unloads, each with the name of the adapter."""
+    seen_restart: ReplicaRestart | None = None
 
     def restart(self, revision: str | None = None) -> None:
         self.adapters.clear()
@@ -50,6 +52,7 @@ class FakeReplicas(FleetReplicas):
                 replica.linked,
                 revision=replica.revision,
                 adapters=dict(replica.adapters),
+                restart=replica.seen_restart,
             )
             for replica in self.replicas.values()
         ]

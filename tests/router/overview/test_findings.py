@@ -14,7 +14,9 @@ from router.observe.overview.findings import (
     CRITICAL,
     MOST_FINDINGS,
     NOTE,
+    RECENT_RESTART_MS,
     WARNING,
+    FindingTracker,
     OverviewFacts,
     detect_findings,
     format_percents,
@@ -68,6 +70,19 @@ def late(facts: OverviewFacts) -> OverviewFacts:
     return facts
 
 
+def barely_late(facts: OverviewFacts) -> OverviewFacts:
+    objective = facts.overview.specialists[0].slo.objectives[0]
+    objective.current, objective.met = 0.51, False
+    return facts
+
+
+def restarted(facts: OverviewFacts) -> OverviewFacts:
+    info = facts.overview.specialists[0].replicas[1].info
+    info.restarts, info.last_restart_reason = 3, "killed by SIGKILL"
+    info.last_restart_unix_ms = START_MS - RECENT_RESTART_MS + 1
+    return facts
+
+
 def wrong(facts: OverviewFacts) -> OverviewFacts:
     facts.overview.specialists[0].breaker.pass_rate = 0.71
     return facts
@@ -102,12 +117,14 @@ def unsure(facts: OverviewFacts) -> OverviewFacts:
 
 INCIDENTS: list[tuple[str, list[Callable[[OverviewFacts], OverviewFacts]], set[str]]] = [
     ("capacity", [refusing], {"refusing"}),
-    ("capacity", [late], {"burning"}),
-    ("capacity", [refusing, late], {"refusing", "burning"}),
+    ("capacity", [late], {"burning", "missed_objective"}),
+    ("capacity", [refusing, late], {"refusing", "burning", "missed_objective"}),
+    ("capacity", [barely_late], {"missed_objective"}),
     ("bad-refresh", [wrong], {"correctness"}),
     ("bad-refresh", [demoted], {"breaker_open"}),
     ("both", [refusing, wrong], {"refusing", "correctness"}),
-    ("both", [late, demoted], {"burning", "breaker_open"}),
+    ("both", [late, demoted], {"burning", "missed_objective", "breaker_open"}),
+    ("restarts", [restarted], {"replica_restarted"}),
     ("cache-drift", [drifting], {"cache_drift"}),
     ("wrong-specialist", [misrouted], {"misrouting"}),
     ("wrong-specialist", [unsure], {"misrouting"}),
@@ -126,7 +143,7 @@ def test_the_five_incidents_are_distinguished(runbook: str, causes: Any, kinds: 
     found = detect_findings(facts, RULES)
     assert {each.kind for each in found} == kinds
     assert {each.runbook for each in found} == {runbook}
-    assert {each.subject for each in found} == {"debug"}, "no other specialist may have a finding"
+    assert {each.specialist for each in found} == {"debug"}, "no other specialist may have a finding"
 
 
 def test_an_incident_affects_only_its_specialist() -> None:
@@ -359,13 +376,50 @@ def test_the_worst_findings_come_first(given_: list[tuple[Any, str]]) -> None:
     assert found == worst_first(reversed(troubles))
 
 
+BLEMISHES: dict[str, Callable[[wire.SpecialistView], None]] = {
+    "missed": lambda view: view.slo.objectives[0].MergeFrom(wire.Objective(current=0.6)),
+    "restart": lambda view: view.replicas[1].info.MergeFrom(
+        wire.ReplicaInfo(restarts=1, last_restart_reason="out of memory", last_restart_unix_ms=START_MS - 60_000)
+    ),
+    "held open": lambda view: view.breaker.MergeFrom(wire.BreakerInfo(hold="open")),
+    "demoted": lambda view: view.breaker.MergeFrom(wire.BreakerInfo(state="shadow_only")),
+    "dead": lambda view: view.replicas[0].info.MergeFrom(wire.ReplicaInfo(status="connecting")),
+    "hung": lambda view: view.replicas[0].info.MergeFrom(wire.ReplicaInfo(status="hung")),
+    "failing": lambda view: view.replicas[0].info.MergeFrom(wire.ReplicaInfo(health_breaker="open")),
+    "drained": lambda view: view.replicas[0].info.MergeFrom(wire.ReplicaInfo(status="drained_by_operator")),
+}
+
+
+@given(st.sets(st.tuples(st.sampled_from(sorted(BLEMISHES)), st.integers(0, 1))), st.floats(0, 120))
+def test_all_well_stands_above_no_problem(given_: set[tuple[str, int]], seconds: float) -> None:
+    """Neither at once nor later: some findings are reported only after they have lasted."""
+    facts, tracker = facts_of(), FindingTracker()
+    for name, index in given_:
+        view = facts.overview.specialists[index]
+        BLEMISHES[name](view)
+        view.slo.objectives[0].met = view.slo.objectives[0].current <= view.slo.objectives[0].target
+    for now in (0.0, seconds):
+        del facts.overview.troubles[:]
+        found = detect_findings(facts, RULES, tracker.reported)
+        facts.overview.troubles.extend(worst_first(tracker.step(found, now, START_MS + round(1000 * now))))
+        assert headline(facts.overview).startswith("All well") == (not given_)
+
+
+def test_a_restart_is_reported_for_a_while_with_its_reason() -> None:
+    facts = restarted(facts_of())
+    (finding,) = detect_findings(facts, RULES)
+    assert finding.what == "restarted (killed by SIGKILL; 3 restarts in all); a new process"
+    facts.overview.at_unix_ms += 1
+    assert not detect_findings(facts, RULES) and headline(facts.overview).startswith("All well")
+
+
 def test_the_headline_summarises_the_findings() -> None:
     overview = facts_of().overview
     assert headline(overview) == "All well: 2 specialists serve."
     overview.troubles.add(severity=NOTE, text="debug: its lane is fresh")
     assert headline(overview) == "All well: 2 specialists serve."
     overview.specialists[0].breaker.hold = "open"
-    assert headline(overview) == "All well: 1 of 2 specialists serve."
+    assert headline(overview) == "1 of 2 specialists serve, but the breaker of debug is held open."
     overview.troubles.insert(0, wire.Trouble(severity=CRITICAL, text="debug: 12 % refused since 14:02 UTC"))
     assert headline(overview) == "debug: 12 % refused since 14:02 UTC"
     overview.troubles.insert(1, wire.Trouble(severity=WARNING, text="stl: other"))

@@ -1,12 +1,14 @@
-"""The depth of a replica is never below the number of this router's requests at it, and returns to zero."""
+"""A replica at the router: the depth of its queue, hangs and probes, and restarts of its process."""
 
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from octet.clock import ManualClock
 from octet.rpc.refusal import replica_failed
+from octet.v1 import specialist_pb2 as wire
 from router.dispatch.attempts import AttemptFailure, ReplicaAttempt
-from router.dispatch.replicas.replica import Replica
+from router.dispatch.replicas.replica import RESTART_KINDS, UNKNOWN_REASON, Replica
 from tests.router.replicas.builders import replica, report
 
 STALE = 1.0
@@ -160,3 +162,38 @@ def test_a_probe_without_an_outcome_is_followed_by_another() -> None:
     with ReplicaAttempt(each), ReplicaAttempt(each) as intruder:
         intruder.report_no_outcome()
         assert not allows(each), "only the probe itself may free its slot"
+
+
+@given(st.lists(st.sampled_from(["report", "drain", "lose", "die", "drain and die", "die supervised"]), max_size=12))
+def test_a_restart_is_another_process_at_the_address(events: list[str]) -> None:
+    """Lost connections to the same process are no restarts. The reason is the supervisor's, or what was seen."""
+    target, number, num_restarts, draining = replica(), 1, 0, False
+    end: wire.ProcessEnd | None = None
+    target.health_reported(True)
+    target.load_reported(report(instance="process-1"))
+    for event in events:
+        if "drain" in event:
+            draining = True
+            target.load_reported(report(instance=f"process-{number}", previous_end=end, draining=True))
+        if event != "report" and event != "drain":
+            target.disconnected(event)
+            target.health_reported(True)
+        if "die" in event:
+            expected = "drained" if draining else "unknown"
+            number, num_restarts, draining, end = number + 1, num_restarts + 1, False, None
+            if "supervised" in event:
+                expected, end = "exited", wire.ProcessEnd(kind="exited", text="exit code 1: \x1b[31mno model")
+        target.load_reported(report(instance=f"process-{number}", previous_end=end, draining=draining))
+        assert (target.restart is None) == (num_restarts == 0)
+        if target.restart is not None:
+            assert target.restart.instance == f"process-{number}" and target.restart.kind in RESTART_KINDS
+            assert target.restart.reason.isprintable()
+        if "die" in event:
+            assert target.restart is not None and target.restart.kind == expected
+
+
+def test_router_that_starts_later_learns_of_the_restart_from_the_supervisor() -> None:
+    target = replica()
+    target.health_reported(True)
+    target.load_reported(report(instance="second", previous_end=wire.ProcessEnd(kind="made up", text="x")))
+    assert target.restart is not None and target.restart.kind == "unknown" and target.restart.reason == UNKNOWN_REASON

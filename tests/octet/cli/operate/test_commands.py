@@ -107,7 +107,9 @@ def test_replicas_are_drained_and_undrained(capsys: Captured) -> None:
         assert capsys.readouterr().out == "template-0 is drained by operator: 2 running, 0 waiting\n"
         assert octet(at, "replicas") == 0
         out = capsys.readouterr().out
-        assert re.search(r"^template-0 +template +drained_by_operator +closed +0 +2 +0 +0\.25 s +- +unix:", out, re.M)
+        assert re.search(
+            r"^template-0 +template +drained_by_operator +closed +0 +2 +0 +0\.25 s +- +0 +unix:", out, re.M
+        )
         assert octet(at, "undrain", "template-0") == 0
         assert at.control.entries[0].why == "new kernel" and at.control.entries[1].why == "by hand"
         assert "@" in at.control.entries[1].who
