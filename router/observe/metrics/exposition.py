@@ -92,7 +92,7 @@ def endpoint_source(router: "RouterServer") -> FamilyStream:
 def control_source(control: ControlPlane) -> FamilyStream:
     breakers, knobs, replicas = control.breakers(), control.knobs(), control.replicas()
     levels = control.escalation()
-    restarts = [(info.specialist, info.name, control.restarts(info.name)) for info in replicas]
+    restarts = [((info.specialist, info.name), control.restarts(info.name)) for info in replicas]
     yield None  # the rest runs on another thread
     yield from _breaker_families([each for each in breakers if each.lane_status != "candidate"])
     candidates = [each for each in breakers if each.lane_status == "candidate"]
@@ -111,10 +111,8 @@ def control_source(control: ControlPlane) -> FamilyStream:
     yield state_family("octet_replica_health_breaker", about, labels, HEALTH_STATES, states)
     about = "Restarts of the replica by reason: killed, out_of_memory, exited, hung, drained, unknown. "
     about += "All routers count the same ones."
-    rows = (
-        ((name, replica, kind), counts.get(kind, 0)) for name, replica, counts in restarts for kind in RESTART_KINDS
-    )
-    yield counter_family("octet_replica_restarts_total", about, ("specialist", "replica", "reason"), rows)
+    numbers = (((*who, kind), counts.get(kind, 0)) for who, counts in restarts for kind in RESTART_KINDS)
+    yield counter_family("octet_replica_restarts_total", about, ("specialist", "replica", "reason"), numbers)
 
 
 def _breaker_families(infos: Sequence[wire.BreakerInfo]) -> Iterator[Metric]:

@@ -1,5 +1,6 @@
 """Each restart of a replica is recorded once, whichever routers see it and whenever the store answers."""
 
+from functools import partial
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -32,6 +33,10 @@ def shown(harness: ControlHarness) -> control_pb2.ReplicaInfo:
     return info
 
 
+def has_restarts(harness: ControlHarness, number: int) -> bool:
+    return shown(harness).restarts == number
+
+
 async def test_two_routers_record_a_restart_once(shared_url: str) -> None:
     wall, replicas = FakeWallClock(), make_replicas(ENSEMBLE)
     async with (
@@ -44,7 +49,7 @@ async def test_two_routers_record_a_restart_once(shared_url: str) -> None:
             for harness in (one, other, one):
                 await harness.tick()
             for harness in (one, other):
-                await eventually(lambda harness=harness, number=number: shown(harness).restarts == number)
+                await eventually(partial(has_restarts, harness, number))
         info = shown(other)
         assert (info.last_restart_reason, info.last_restart_unix_ms) == (UNKNOWN_REASON, STARTED + 2000)
         assert dict(one.control.restarts(NAME)) == {"killed": 1, "unknown": 1} == dict(other.control.restarts(NAME))
