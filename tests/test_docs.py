@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from octet.config.loader import default_ensemble
-from tests.serve.ensemble import serving
-
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "sdk" / "typescript" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -23,15 +20,6 @@ def run_example(example: str, folder: Path) -> str:
     script = folder / "example.py"
     script.write_text(example)
     return subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
-
-
-def test_the_readme_client_gets_an_answer(tmp_path: Path) -> None:
-    """The ensemble has sim specialists with the names of the default ensemble."""
-    names = ", ".join(default_ensemble().names)
-    config = f"engine: sim\nclassifier: {{path: default}}\nspecialists: {{{names}}}\nintents: {{build-fix: build}}\n"
-    with serving(tmp_path, config) as served:
-        shown = run_example(example_in("README.md").replace("localhost:50051", served.address), tmp_path)
-    assert shown.splitlines()[-1].endswith("build the declared intent 'build-fix' belongs to build")
 
 
 def test_architecture_example_prints_the_documented_events(tmp_path: Path) -> None:

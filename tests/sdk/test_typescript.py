@@ -1,7 +1,6 @@
 """The TypeScript SDK and OpenAI's package for Node, alone and against a router."""
 
 import json
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,8 +13,6 @@ from tests.sdk.node import NODE, PACKAGE, check_modules, compiled, run_tests, to
 from tests.sdk.restart import restarting
 from tests.sdk.running_router import running_router
 from tests.specialist.server.harness import run
-
-DOCUMENTS = (PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "sdk.md")
 
 
 @pytest.fixture(scope="module")
@@ -63,21 +60,6 @@ def test_package_exports_its_build(tmp_path: Path) -> None:
     script = tmp_path / "caller.mjs"
     script.write_text('import { Busy, Octet } from "octet-serve"; new Octet(); console.log(Busy.name);')
     assert subprocess.run([NODE, script], capture_output=True, text=True, check=True, timeout=60).stdout == "Busy\n"
-
-
-def test_documented_examples_compile(build: Path) -> None:
-    examples = [each for name in DOCUMENTS for each in re.findall(r"```ts\n(.*?)```", name.read_text(), re.DOTALL)]
-    assert len(examples) == 5
-    folder = build / "examples"
-    folder.mkdir()
-    for number, example in enumerate(examples):
-        shown = example.replace('"octet-serve"', '"../../../src/index.js"')
-        (folder / f"{number}.mts").write_text(shown)
-    options = {"noEmit": True, "declaration": False, "rootDir": str(PACKAGE)}
-    settings = {"extends": "../../../tsconfig.json", "compilerOptions": options, "include": ["*.mts"]}
-    (folder / "tsconfig.json").write_text(json.dumps(settings))
-    done = tool("typescript/bin/tsc", "-p", str(folder))
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_unit_tests_pass(build: Path) -> None:
