@@ -4,17 +4,22 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octet.cli.arguments import EXIT_INVALID, Commands, add_parser
 from octet.config.ensemble import Ensemble, SpecialistConfig
 from octet.config.yaml_tree import ConfigInvalid
 from octet.terminal import ONE_LINE, format_table, install_hint, pluralize
 
+if TYPE_CHECKING:
+    from octet.config.loader import ModelProblems
+
 _DESCRIPTION = """\
 Validate a configuration file without starting anything. Every problem is printed
 on its own line, as FILE:LINE: the problem and what is allowed. Without a file,
-the embedded default is checked.
+the embedded default is checked. With --models, every model and adapter is opened
+and checked as a replica does at its start, except for the values of the weights;
+models of the Hugging Face hub are downloaded first.
 
 Exit status: 0 when the configuration is valid, 2 when it is not.
 """
@@ -25,31 +30,49 @@ def add_check_command(commands: Commands) -> None:
     about = "validate a configuration file and summarise it"
     parser = add_parser(commands, "check", about, description=_DESCRIPTION)
     parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="default: the embedded ensemble")
-    parser.add_argument("--no-files", action="store_true", help="do not look for models and adapters on this machine")
+    files = parser.add_mutually_exclusive_group()
+    files.add_argument("--models", action="store_true", help="open the models and adapters, and check them")
+    files.add_argument("--no-files", action="store_true", help="do not look for models and adapters on this machine")
     parser.add_argument("--json", action="store_true", help="print problems or summary as JSON")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        ensemble = load_ensemble(arguments.file, files=not arguments.no_files)
+        models = _model_problems() if arguments.models else None
+        ensemble = load_ensemble(arguments.file, files=not arguments.no_files, models=models)
     except ConfigInvalid as invalid:
         problems = [{"line": problem.line, "message": problem.message} for problem in invalid.problems]
         print(json.dumps({"valid": False, "problems": problems}, indent=2) if arguments.json else invalid)
         return EXIT_INVALID
     except ModuleNotFoundError as error:
-        print(f"octet check: {error}; install it with: {install_hint('router')}", file=sys.stderr)
+        extra = "serve" if arguments.models else "router"
+        print(f"octet check: {error}; install it with: {install_hint(extra)}", file=sys.stderr)
         return EXIT_INVALID
     summary = summarize(ensemble)
     print(json.dumps(summary, indent=2, ensure_ascii=False) if arguments.json else format_summary(summary))
     return 0
 
 
-def load_ensemble(file: Path | None, *, files: bool = True) -> Ensemble:
-    """Load the file, or the default. With `files`, check that models and adapters exist. Raises ConfigInvalid."""
-    from octet.config.loader import default_ensemble, read_ensemble  # needs pyyaml
+def load_ensemble(file: Path | None, *, files: bool = True, models: "ModelProblems | None" = None) -> Ensemble:
+    """Load the file, or the default. With `files`, check that models and adapters exist; with `models`, open them.
+    Raises ConfigInvalid."""
+    from octet.config.loader import default_ensemble, default_text, parse_content, read_ensemble  # needs pyyaml
 
-    return default_ensemble() if file is None else read_ensemble(file, files=files)
+    if file is not None:
+        return read_ensemble(file, files=files, models=models)
+    return (
+        default_ensemble()
+        if models is None
+        else parse_content(default_text().encode(), None, files=True, models=models)
+    )
+
+
+def _model_problems() -> "ModelProblems":
+    from specialist.models.progress import bar  # imported late: the modules below load a framework
+    from specialist.server.model_check import find_model_problems
+
+    return lambda ensemble: find_model_problems(ensemble, bar(sys.stderr))
 
 
 def summarize(ensemble: Ensemble) -> dict[str, Any]:

@@ -13,12 +13,15 @@ from typing import get_args
 
 from octet.cli import arguments as cli
 from octet.cli.arguments import Commands, add_flag, add_option, parse_port, parse_positive, parse_seconds
+from octet.config.annotations import parse_hub_reference
 from octet.config.values import parse_size
 from octet.rpc.certificates import Tls, add_tls_options
 from octet.rpc.listener import LOOPBACK, Endpoint, check_address_free, check_client_ca_configured
 from octet.telemetry.logs import add_log_options, log_settings, set_up_logging
 from octet.telemetry.trace_export import add_trace_option, resolve_otlp_endpoint
 from specialist.engines.native.settings import DType, KernelName
+from specialist.models.hub import find_files
+from specialist.models.progress import bar
 from specialist.server.settings import DEFAULT_PORT, MAX_PIECE_GAP, ReplicaSettings, ServiceSettings
 
 _DESCRIPTION = """\
@@ -47,7 +50,8 @@ def add_specialist_command(commands: Commands) -> None:
 
 def _add_model_options(group: "argparse._ArgumentGroup") -> None:
     option, listed = partial(add_option, group), {"action": "append", "default": []}
-    option("--model", "PATH", "a Hugging Face directory or a .gguf file (default: the demo model)", Path)
+    about = "a Hugging Face directory, a .gguf file, or hf:ORG/NAME of the hub (default: the demo model)"
+    option("--model", "PATH", about)
     option("--name", "NAME", "name of the specialist (default: the model's name)")
     option("--adapter", "NAME=DIR", "a LoRA adapter; repeatable", _parse_adapter, **listed)
     about = "required digest of the adapter with this name; repeatable"
@@ -108,7 +112,6 @@ def _serve(arguments: argparse.Namespace) -> int:
         check_address_free(listener.metrics, "--metrics-port")
     settings = _replica_settings(arguments)
     from octet.clock import SystemClock  # imported late, because the modules below load a framework
-    from specialist.models.progress import bar
     from specialist.server.replica import assemble_replica, check_context
     from specialist.server.server import serve
 
@@ -119,11 +122,17 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _replica_settings(arguments: argparse.Namespace) -> ReplicaSettings:
     name = "sim" if arguments.engine == "sim" else "demo"
+    model, adapters = None, _unique_adapters(arguments.adapter)
+    if arguments.engine == "native":
+        progress = bar(sys.stderr)
+        model = None if arguments.model is None else find_files(arguments.model, "model", progress)
+        adapters = {name: find_files(str(path), "adapter", progress) for name, path in adapters.items()}
     if arguments.model is not None:
-        name = str(arguments.model.resolve().stem)
+        hub = parse_hub_reference(arguments.model)
+        name = Path(arguments.model).resolve().stem if hub is None else Path(hub.file or hub.repo).stem
     given = {each.name: getattr(arguments, each.name) for each in fields(ReplicaSettings)}
-    adapters, digests = _unique_adapters(arguments.adapter), dict(arguments.adapter_digest)
-    return ReplicaSettings(**given | {"name": arguments.name or name, "adapters": adapters, "adapter_digests": digests})
+    given |= {"name": arguments.name or name, "model": model}
+    return ReplicaSettings(**given | {"adapters": adapters, "adapter_digests": dict(arguments.adapter_digest)})
 
 
 def _unique_adapters(given: Sequence[tuple[str, Path]]) -> dict[str, Path]:

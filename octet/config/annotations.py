@@ -38,6 +38,41 @@ class FilePath:
     """A path relative to the configuration file."""
 
     word: str | None = None  # a reserved word that is allowed instead of a path
+    hub: bool = False  # whether hf:ORG/NAME is allowed instead of a path
+
+
+HUB_PREFIX = "hf:"
+_HUB_FORM = "hf:ORG/NAME or hf:ORG/NAME/FILE.gguf, with @REVISION after it for one version (a commit, tag or branch)"
+
+
+@dataclass(frozen=True, slots=True)
+class HubReference:
+    """A repository of the Hugging Face hub, or a GGUF file in it."""
+
+    repo: str  # ORG/NAME
+    file: str = ""  # empty for the whole repository
+    revision: str = ""  # a commit, tag or branch; empty for the newest commit
+
+    def __str__(self) -> str:
+        file, revision = self.file and f"/{self.file}", self.revision and f"@{self.revision}"
+        return f"{HUB_PREFIX}{self.repo}{file}{revision}"
+
+
+_HUB_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
+_HUB_REFERENCE = re.compile(
+    rf"hf:({_HUB_NAME}/{_HUB_NAME})(?:/((?:[\w+-][\w .+-]*/)*[\w+-][\w .+-]*\.gguf))?(?:@([\w.-]+(?:/[\w.-]+)*))?",
+    re.ASCII,
+)
+
+
+def parse_hub_reference(text: str) -> HubReference | None:
+    """Return the reference; None for text that is a path. Raises ValueError for a reference of the wrong form."""
+    if not text.startswith(HUB_PREFIX):
+        return None
+    found = _HUB_REFERENCE.fullmatch(text)
+    if found is None or ".." in text:
+        raise ValueError(_HUB_FORM)
+    return HubReference(found[1], found[2] or "", found[3] or "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ LIVE, RUNS, SHARED, BY_NAME = FieldFlag.LIVE, FieldFlag.RUNS, FieldFlag.SHARED, 
 SECONDS, BYTES = ValueUnit.SECONDS, ValueUnit.BYTES
 
 Name = Annotated[str, NAME]
+Paths = Mapping[str, str]
 Share = Annotated[float, Range(0, 1), LIVE]
 Weight = Annotated[float, Range(0, 1000), LIVE]
 Seconds = Annotated[float, SECONDS, Range(0, 86_400, open=True), LIVE]
@@ -78,8 +79,11 @@ class SpecialistConfig:
     slo: Annotated[SloTargets, RUNS] = field(default_factory=SloTargets)
 
     engine: Annotated[EngineName, RUNS, SHARED] = "native"
-    model: Annotated[str, FilePath(DEMO_MODEL), RUNS, SHARED] = DEMO_MODEL  # or a Hugging Face directory or GGUF file
-    adapters: Annotated[Mapping[str, str], CountLimits(64), FilePath(), RUNS] = field(default_factory=_no_entries)
+    model: Annotated[str, FilePath(DEMO_MODEL, hub=True), RUNS, SHARED] = DEMO_MODEL
+    """A Hugging Face directory, a GGUF file, hf:ORG/NAME[/FILE.gguf][@REVISION], or the demo model."""
+    adapters: Annotated[Mapping[str, str], CountLimits(64), FilePath(hub=True), RUNS] = field(
+        default_factory=_no_entries
+    )
     adapter_digests: Annotated[Mapping[str, str], CountLimits(64), DIGEST, RUNS] = field(default_factory=_no_entries)
     use_adapters: Annotated[tuple[str, ...], CountLimits(4), TextLimits(least=1, most=64), LIVE] = ()  # used by default
     replicas: Annotated[int, Range(1, 64), RUNS, SHARED] = 1  # started by `octet serve`; 0 if `addresses` is set

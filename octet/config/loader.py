@@ -11,7 +11,7 @@ from typing import Any
 
 from octet.config import ensemble as schema
 from octet.config import yaml_tree
-from octet.config.annotations import NAME, FieldFlag, RefersTo, Shorthand, verifier_problem
+from octet.config.annotations import HUB_PREFIX, NAME, FieldFlag, RefersTo, Shorthand, verifier_problem
 from octet.config.ensemble import Ensemble, SpecialistConfig, TaskConfig
 from octet.config.fields import SchemaField, file_keys, get_fields, shared_fields
 from octet.config.values import InvalidConfigValue, KeyIndex, KeyPath, ValueReader, check_count, check_name
@@ -31,9 +31,16 @@ _IN_ORDER: Mapping[type, tuple[tuple[str, str, int], ...]] = {
 """For each pair of keys: the first value times the factor must be at most the second value."""
 
 
-def read_ensemble(path: Path, *, files: bool = False) -> Ensemble:
-    """Read and check a file. With `files`, models and adapters must exist on this machine. Raises ConfigInvalid."""
-    return parse_content(read_content(path), path, files=files)
+ModelProblems = Callable[[Ensemble], Iterable[tuple[KeyPath, str]]]
+"""Opens the models and adapters of an ensemble. Yields, for each problem, the key path and what is wrong."""
+_CONFIG, _ADAPTER_FILES = "config.json", ("adapter_config.json", "adapter_model.safetensors")
+_GGUF_MAGIC = b"GGUF"
+
+
+def read_ensemble(path: Path, *, files: bool = False, models: ModelProblems | None = None) -> Ensemble:
+    """Read and check a file. With `files`, models and adapters must exist on this machine; with `models`, it also opens
+    them. Raises ConfigInvalid."""
+    return parse_content(read_content(path), path, files=files, models=models)
 
 
 def parse_ensemble(text: str, source: Path | None) -> Ensemble:
@@ -51,7 +58,9 @@ def read_content(path: Path) -> bytes:
         raise yaml_tree.ConfigInvalid([yaml_tree.Problem(None, f"cannot be read: {reason or error}")], path) from error
 
 
-def parse_content(content: bytes, source: Path | None, *, files: bool = False) -> Ensemble:
+def parse_content(
+    content: bytes, source: Path | None, *, files: bool = False, models: ModelProblems | None = None
+) -> Ensemble:
     """Parse and check the content. Raises ConfigInvalid with all problems."""
     problems, ensemble = yaml_tree.Problems(), None
     index = KeyIndex(problems)
@@ -61,7 +70,7 @@ def parse_content(content: bytes, source: Path | None, *, files: bool = False) -
     elif root is not None:
         problems.add(root.line, f"the file must be a mapping with a key `specialists`, got {describe_node(root)}")
     if files and ensemble is not None and not problems:
-        _check_files(ensemble, index)
+        _check_files(ensemble, index, models)
     problems.raise_if_any(source)
     if ensemble is None:
         raise RuntimeError("a valid configuration gave no ensemble")
@@ -303,27 +312,60 @@ def _check_targets(targets: schema.SloTargets, place: KeyPath, index: KeyIndex) 
                 index.add_problem((*place, more), problem)
 
 
-def _check_files(ensemble: Ensemble, index: KeyIndex) -> None:
-    for place, path, needs_folder in _needed_files(ensemble):
+def _check_files(ensemble: Ensemble, index: KeyIndex, models: ModelProblems | None) -> None:
+    found = [(place, problem) for place, path, check in _needed_files(ensemble) if (problem := check(path))]
+    if models is not None:
+        is_opened = {place for place, _, check in _needed_files(ensemble) if check is not _missing_problem}
+        found = [(place, problem) for place, problem in found if place not in is_opened]
+        found += [(place, f"cannot be served: {problem}") for place, problem in models(ensemble)]
+    names: dict[tuple[KeyPath, str], list[str]] = {}
+    for place, problem in found:
         top = place[-1:]  # the specialist may inherit the key from the top of the file
-        stated_at = top if not index.has_key(*place) and index.has_key(*top) else place
-        if not path.exists():
-            index.add_problem(stated_at, f"does not exist: {path}")
-        elif needs_folder and not path.is_dir():
-            index.add_problem(stated_at, f"must be a folder: {path}")
+        is_inherited = not index.has_key(*place) and index.has_key(*top)
+        names.setdefault((top if is_inherited else place, problem), []).append(str(place[1]))
+    for (place, problem), specialists in names.items():
+        index.add_problem(place, problem + (f" (for {', '.join(specialists)})" if len(place) == 1 else ""))
 
 
-def _needed_files(ensemble: Ensemble) -> Iterator[tuple[KeyPath, Path, bool]]:
-    """Yield the files that must exist: key path, file path, and whether it must be a folder."""
+def _missing_problem(path: Path) -> str:
+    return "" if path.exists() else f"does not exist: {path}"
+
+
+def _model_problem(path: Path) -> str:
+    """Return what can be seen without opening the model. `octet check --models` sees the rest."""
+    if path.is_dir():
+        if not (path / _CONFIG).exists():
+            return f"has no {_CONFIG}, so it is not a Hugging Face directory: {path}"
+        return "" if any(path.glob("*.safetensors")) else f"has no *.safetensors with the model's weights: {path}"
+    if not path.is_file():
+        return _missing_problem(path) or f"must be a Hugging Face directory or a GGUF file: {path}"
+    try:
+        with path.open("rb") as file:
+            return "" if file.read(len(_GGUF_MAGIC)) == _GGUF_MAGIC else f"is not a GGUF file: {path}"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}: {path}"
+
+
+def _adapter_problem(path: Path) -> str:
+    if not path.is_dir():
+        return _missing_problem(path) or f"must be a folder: {path}"
+    missing = [name for name in _ADAPTER_FILES if not (path / name).exists()]
+    return f"has no {missing[0]}, so it is not a PEFT adapter: {path}" if missing else ""
+
+
+def _needed_files(ensemble: Ensemble) -> Iterator[tuple[KeyPath, Path, Callable[[Path], str]]]:
+    """Yield the files that must exist: key path, file path, and a function that returns its problem or ""."""
     for specialist in ensemble.specialists:
         place = ("specialists", specialist.name)
         if specialist.addresses:
             continue
-        if specialist.engine == "native" and specialist.model != schema.DEMO_MODEL:
-            yield (*place, "model"), Path(specialist.model), False
+        is_file = specialist.model != schema.DEMO_MODEL and not specialist.model.startswith(HUB_PREFIX)
+        if specialist.engine == "native" and is_file:
+            yield (*place, "model"), Path(specialist.model), _model_problem
         if specialist.engine == "sim" and specialist.cost_model is not None:
-            yield (*place, "cost_model"), Path(specialist.cost_model), False
+            yield (*place, "cost_model"), Path(specialist.cost_model), _missing_problem
         for name, folder in specialist.adapters.items():
-            yield (*place, "adapters", name), Path(folder), True
+            if not folder.startswith(HUB_PREFIX):
+                yield (*place, "adapters", name), Path(folder), _adapter_problem
     if ensemble.classifier.path not in (None, schema.BUILT_IN_CLASSIFIER):
-        yield ("classifier", "path"), Path(str(ensemble.classifier.path)), False
+        yield ("classifier", "path"), Path(str(ensemble.classifier.path)), _missing_problem

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias, get_args, get_origin
 
-from octet.config.annotations import CountLimits, FilePath, OneOf, TextLimits, ValueUnit
+from octet.config.annotations import CountLimits, FilePath, OneOf, TextLimits, ValueUnit, parse_hub_reference
 from octet.config.fields import SchemaField
 from octet.config.yaml_tree import Problems, YamlList, YamlNode, YamlScalar, YamlTable, describe_node, quote_if_needed
 from octet.limits import Range
@@ -153,7 +153,7 @@ class ValueReader:
             return str(_choice(known.names, node))
         text = _text(field.note(TextLimits) or _ANY_TEXT, node)
         path = field.note(FilePath)
-        if path is None or text == path.word:
+        if path is None or text == path.word or (path.hub and _is_hub_reference(text, node)):
             return text
         try:
             return str(self._folder / Path(text).expanduser())
@@ -189,6 +189,13 @@ class ValueReader:
             with self._index.report_invalid(here):
                 read[entry.key] = self._text(field, entry.value)
         return MappingProxyType(read)
+
+
+def _is_hub_reference(text: str, node: YamlNode) -> bool:
+    try:
+        return parse_hub_reference(text) is not None
+    except ValueError as form:
+        raise InvalidConfigValue(str(form), node) from None
 
 
 def check_name(text: str, right: TextLimits, line: int) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from octet.identity import digest_parts
 from specialist.adapters.catalog import AdapterRefused
 from specialist.models.checkpoint import LAYER_MATRICES, ModelConfig, expected_shapes
+from specialist.models.hub import ADAPTER_FILES, allowed_roots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,8 +155,7 @@ def _layers(value: object) -> frozenset[int] | None:
     return frozenset(layers)
 
 
-CONFIG = "adapter_config.json"
-TENSORS = "adapter_model.safetensors"
+CONFIG, TENSORS = ADAPTER_FILES
 MAX_CONFIG_BYTES = 1 << 20
 
 
@@ -184,7 +184,7 @@ def _read(directory: Path, name: str, max_bytes: int) -> bytes:
     path = directory / name
     try:
         place = path.resolve(strict=True)
-        if not place.is_relative_to(directory.resolve()):
+        if not any(place.is_relative_to(root) for root in allowed_roots(directory)):
             raise AdapterRefused(name, "a symbolic link that leaves its directory: copy the file instead")
         if not S_ISREG(place.stat().st_mode):
             raise AdapterRefused(name, "not a regular file")

@@ -2,21 +2,41 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from octet.identity import digest_parts
-from specialist.models.checkpoint import ModelConfig, expected_shapes
+from specialist.models.checkpoint import ModelConfig, Vocabulary, expected_shapes
 from specialist.models.fields import ModelRefused
 from specialist.models.progress import Progress
 
+_PartT = TypeVar("_PartT")
 MAX_CONTEXT = 1 << 24
 MAX_LAYERS = 4096
 SCANNED_AT_ONCE = 1 << 22  # elements; limits the memory of a scan
+
+
+@dataclass(slots=True, eq=False)
+class Inspection:
+    """A model's parts, read without its weights, and why the missing ones were refused."""
+
+    config: ModelConfig | None = None
+    vocabulary: Vocabulary | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def attempt(self, read: Callable[[], _PartT]) -> _PartT | None:
+        """Return what `read` returns. If it refuses the model, note the problem and return None."""
+        try:
+            return read()
+        except ModelRefused as refused:
+            if str(refused) not in self.problems:  # a field that several parts need is missing from each
+                self.problems.append(str(refused))
+            return None
 
 
 class TensorNames(NamedTuple):
@@ -46,6 +66,13 @@ def check_config(config: ModelConfig, source: str) -> None:
     for layer, window in enumerate(config.windows):
         if window is not None and window < 1:
             raise ModelRefused(f"{source}: the window of layer {layer} must be at least 1, got {window}")
+
+
+def check_model_context(config: ModelConfig, context: int | None) -> None:
+    """Check the context that a specialist configures."""
+    if context is not None and context > config.context:
+        limit = f"exceeds the model's {config.context:,}: lower it"
+        raise ModelRefused(f"the configured context of {context:,} tokens {limit}")
 
 
 def check_shapes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], source: str) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from specialist.models import checks
 from specialist.models.checkpoint import Checkpoint, ModelConfig, Rope, Vocabulary
+from specialist.models.checks import Inspection
 from specialist.models.fields import ModelFields, ModelRefused
 from specialist.models.gguf_reader import PLAIN, Gguf, GgufTensor, read_gguf, read_scales, read_weight
 from specialist.models.progress import Progress
@@ -145,7 +146,16 @@ def split_rotary_pairs(rows: int, head_dim: int) -> Tensor:
     return torch.arange(rows).view(-1, head_dim // 2, 2).transpose(1, 2).flatten()
 
 
-def open_gguf(path: Path, progress: Progress) -> Checkpoint:
+def inspect_gguf(path: Path) -> Inspection:
+    """Check metadata, vocabulary and tensors. No weights are checked."""
+    found = Inspection()
+    parts = found.attempt(lambda: _read_parts(path))
+    if parts is not None:
+        found.config, found.vocabulary, _ = parts
+    return found
+
+
+def _read_parts(path: Path) -> tuple[ModelConfig, Vocabulary, dict[str, GgufTensor]]:
     source = path.name
     file = read_gguf(path)
     fields = ModelFields(source, file.metadata)
@@ -158,7 +168,12 @@ def open_gguf(path: Path, progress: Progress) -> Checkpoint:
     for name, stored in tensors.items():
         if len(stored.shape) != 2 and stored.kind.name not in PLAIN:
             raise ModelRefused(f"{source}: {name} is stored as {stored.kind.name}; only matrices may be quantised")
-    checks.check_finite({name: partial(read_scales, stored) for name, stored in tensors.items()}, source, progress)
+    return config, vocabulary, tensors
+
+
+def open_gguf(path: Path, progress: Progress) -> Checkpoint:
+    config, vocabulary, tensors = _read_parts(path)
+    checks.check_finite({name: partial(read_scales, stored) for name, stored in tensors.items()}, path.name, progress)
     weights = LazyWeights({name: partial(_read, name, stored, config) for name, stored in tensors.items()})
     return Checkpoint(config, vocabulary, checks.compute_revision({"gguf": path}, progress), weights)
 

@@ -9,9 +9,10 @@ from tokenizers import Tokenizer
 
 from specialist.models import checks
 from specialist.models.checkpoint import Architecture, Checkpoint, ModelConfig, Rope, RopeKind, Vocabulary
-from specialist.models.checks import MAX_CONTEXT, MAX_LAYERS, check_vocabulary_ids
+from specialist.models.checks import MAX_CONTEXT, MAX_LAYERS, Inspection, check_vocabulary_ids
 from specialist.models.fields import ModelFields, ModelRefused
-from specialist.models.huggingface_files import ModelDirectory, read_index, without_tied_head
+from specialist.models.hub import VOCABULARY_FILES
+from specialist.models.huggingface_files import ModelDirectory, ShardTensor, read_index, without_tied_head
 from specialist.models.progress import Progress
 from specialist.models.weights import LazyWeights
 
@@ -324,19 +325,37 @@ def _chat_template(directory: ModelDirectory, settings: ModelFields) -> str | No
     return next((entry.text("template") for entry in named if entry.values.get("name") == "default"), None)
 
 
-VOCABULARY_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
+def inspect_directory(path: Path) -> Inspection:
+    """Check configuration, vocabulary and tensors, each even if another is refused. No weights are checked."""
+    directory, found = ModelDirectory(path), Inspection()
+    fields = found.attempt(lambda: directory.json("config.json"))
+    if fields is not None:
+        found.config = found.attempt(lambda: _checked_config(fields))
+        found.vocabulary = found.attempt(lambda: read_huggingface_vocabulary(directory, fields))
+    tensors, config = found.attempt(lambda: read_index(directory)), found.config
+    if tensors is not None and config is not None:
+        found.attempt(lambda: _fitting_tensors(tensors, config, directory.name))
+    return found
+
+
+def _checked_config(fields: ModelFields) -> ModelConfig:
+    config = read_huggingface_config(fields)
+    checks.check_config(config, fields.source)
+    return config
+
+
+def _fitting_tensors(tensors: dict[str, ShardTensor], config: ModelConfig, source: str) -> dict[str, ShardTensor]:
+    fitting = without_tied_head(tensors, source) if config.tied_head else tensors
+    checks.check_shapes(config, {name: stored.shape for name, stored in fitting.items()}, source)
+    return fitting
 
 
 def open_directory(path: Path, progress: Progress) -> Checkpoint:
     directory = ModelDirectory(path)
     fields = directory.json("config.json")
-    config = read_huggingface_config(fields)
-    checks.check_config(config, fields.source)
+    config = _checked_config(fields)
     vocabulary = read_huggingface_vocabulary(directory, fields)
-    tensors = read_index(directory)
-    if config.tied_head:
-        tensors = without_tied_head(tensors, directory.name)
-    checks.check_shapes(config, {name: stored.shape for name, stored in tensors.items()}, directory.name)
+    tensors = _fitting_tensors(read_index(directory), config, directory.name)
     checks.check_finite({name: stored.parts for name, stored in tensors.items()}, directory.name, progress)
     names = ["config.json", *(name for name in VOCABULARY_FILES if directory.has(name)), *directory.shards()]
     revision = checks.compute_revision({name: directory.file(name) for name in names}, progress)

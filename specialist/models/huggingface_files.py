@@ -12,21 +12,18 @@ from torch import Tensor
 
 from specialist.models.checks import TensorNames
 from specialist.models.fields import ModelFields, ModelRefused
+from specialist.models.hub import INDEX, PICKLES, SINGLE, allowed_roots, model_name
 
 MAX_JSON = 256 << 20
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 
 
 class ModelDirectory:
-    """A model's directory. In a hub cache its files are links into the `blobs` directory beside the snapshots."""
+    """A model's directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.name = path.name
-        root = path.resolve()
-        self._roots = [root, root.parent.parent / "blobs"] if root.parent.name == "snapshots" else [root]
+        self.name = model_name(path)
+        self._roots = allowed_roots(path)
 
     def has(self, name: str) -> bool:
         return (self.path / name).exists()

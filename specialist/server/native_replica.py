@@ -12,8 +12,9 @@ from octet.v1 import specialist_pb2 as wire
 from specialist.engines.native.create import KernelChoice, SharedParts, create_native, prepare_shared, try_kernels
 from specialist.engines.native.settings import NativeSettings
 from specialist.models.checkpoint import Checkpoint
+from specialist.models.checks import check_model_context
 from specialist.models.demo import cache_directory, demo_model
-from specialist.models.fields import ModelRefused
+from specialist.models.hub import model_name
 from specialist.models.open import open_checkpoint
 from specialist.models.progress import Progress, silent
 from specialist.scheduling.loop import load_calibrated_prices
@@ -52,7 +53,7 @@ def share_model(settings: ReplicaSettings, progress: Progress = silent) -> Share
     finally:
         torch.set_num_threads(threads)
     codec = VocabularyCodec(checkpoint.vocabulary, checkpoint.config.vocab_size)
-    return SharedModel(path.resolve().name, checkpoint, codec, parts)
+    return SharedModel(model_name(path), checkpoint, codec, parts)
 
 
 def create_native_replica(
@@ -62,7 +63,7 @@ def create_native_replica(
     if shared is not None:
         return replica_from_checkpoint(shared.checkpoint, shared.name, settings, clock, progress, shared)
     path = settings.model or demo_model(cache_directory(), progress)
-    return replica_from_checkpoint(open_checkpoint(path, progress), path.resolve().name, settings, clock, progress)
+    return replica_from_checkpoint(open_checkpoint(path, progress), model_name(path), settings, clock, progress)
 
 
 def replica_from_checkpoint(
@@ -73,10 +74,8 @@ def replica_from_checkpoint(
     progress: Progress = silent,
     shared: SharedModel | None = None,
 ) -> AssembledReplica:
-    most = checkpoint.config.context
-    context = settings.context or most
-    if context > most:
-        raise ModelRefused(f"the configured context of {context:,} tokens exceeds the model's {most:,}: lower it")
+    check_model_context(checkpoint.config, settings.context)
+    context = settings.context or checkpoint.config.context
     made = create_native(checkpoint, native_settings(settings), progress, None if shared is None else shared.parts)
     lane = Lane(settings.name, checkpoint.revision)
     decoder = made.engine.decoder

@@ -3,14 +3,18 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from octet.config.annotations import parse_hub_reference
 from octet.config.ensemble import DEMO_MODEL, SpecialistConfig
 from octet.supervisor.placement import ReplicaPlacement
-from octet.supervisor.process import EXIT_USAGE, ProcessSpec, StatusReporter
+from octet.supervisor.process import EXIT_USAGE, ProcessSpec, StatusReporter, call_in_fork
 from octet.telemetry.logs import set_up_logging
+from specialist.models.fields import ModelRefused
+from specialist.models.hub import Kind, find_files
 from specialist.models.progress import Progress, bar
 from specialist.server.settings import ReplicaSettings, ServiceSettings
 
@@ -22,12 +26,41 @@ if TYPE_CHECKING:
 def replica_roles(places: Sequence[ReplicaPlacement], progress: Progress | None = None) -> Sequence[ProcessSpec]:
     """Prepare each model once for all its replicas (download, choose kernels, pack weights, open). Return a process for
     each replica. Raises OSError, ValueError (such as ModelRefused) or RuntimeError; each message gives advice."""
-    models = dict(_models(places, progress or bar(sys.stderr)))
+    progress = progress or bar(sys.stderr)
+    places = _fetch_from_hub(places, progress)
+    models = dict(_models(places, progress))
     import specialist.server.server  # noqa: F401  # before the fork: replicas share the imports
 
     return [
         ProcessSpec(place.name, fork=partial(_serve, place, models.get(_model(place.specialist)))) for place in places
     ]
+
+
+def _fetch_from_hub(places: Sequence[ReplicaPlacement], progress: Progress) -> list[ReplicaPlacement]:
+    """Download what the hub has, and put local paths in its place. Downloads run in a forked process: their threads
+    must be gone before replicas are forked from this one."""
+    specialists = [place.specialist for place in places if place.specialist.engine == "native"]
+    wanted: dict[str, Kind] = {each.model: "model" for each in specialists}
+    wanted |= dict.fromkeys((path for each in specialists for path in each.adapters.values()), "adapter")
+    wanted = {text: kind for text, kind in wanted.items() if parse_hub_reference(text) is not None}
+    if not wanted:
+        return list(places)
+
+    def fetch_all() -> dict[str, str] | str:
+        try:
+            return {text: str(find_files(text, kind, progress)) for text, kind in wanted.items()}
+        except ModelRefused as refused:
+            return str(refused)
+
+    found = call_in_fork(fetch_all)
+    if isinstance(found, str):
+        raise ModelRefused(found)
+
+    def localize(specialist: SpecialistConfig) -> SpecialistConfig:
+        adapters = {name: found.get(path, path) for name, path in specialist.adapters.items()}
+        return replace(specialist, model=found.get(specialist.model, specialist.model), adapters=adapters)
+
+    return [replace(place, specialist=localize(place.specialist)) for place in places]
 
 
 def _models(places: Sequence[ReplicaPlacement], progress: Progress) -> "Iterator[tuple[Path | None, SharedModel]]":

@@ -197,9 +197,10 @@ def test_missing_files_are_reported_at_their_keys(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid) as refused:
         read_ensemble(path, files=True)
     assert [(problem.line, problem.message.removesuffix(str(tmp_path))) for problem in refused.value.problems] == [
-        (1, f"model does not exist: {tmp_path}/none.gguf"),
+        (1, f"model does not exist: {tmp_path}/none.gguf (for sql)"),
         (3, f"specialists.sql.adapters.tuned must be a folder: {tmp_path}/file"),
         (3, f"specialists.sql.adapters.other does not exist: {tmp_path}/gone"),
+        (4, f"specialists.shell.model is not a GGUF file: {tmp_path}/file"),
         (6, f"specialists.sim.cost_model does not exist: {tmp_path}/none.json"),
         (7, f"classifier.path does not exist: {tmp_path}/none.bin"),
     ]

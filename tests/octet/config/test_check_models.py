@@ -1,0 +1,160 @@
+"""`octet check` sees what is wrong with a model's files, and `octet check --models` opens them as a replica does."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from specialist.models.checkpoint import ModelConfig
+from tests.models.gguf_writer import write_gguf
+from tests.models.plain import write_adapter, write_model
+from tests.octet.config.test_check_command import check
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ModelConfig:
+    config = write_model(tmp_path / "tiny")
+    write_adapter(tmp_path / "sql", config)
+    return config
+
+
+def config_file(folder: Path, text: str) -> Path:
+    path = folder / "shop.yaml"
+    path.write_text(text)
+    return path
+
+
+def problems(folder: Path, text: str, capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
+    """Return what `octet check` prints, one line for each problem, without the name of the file."""
+    path = config_file(folder, text)
+    assert check(str(path), *options) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith(f"{path}:") for line in lines)
+    return [line.removeprefix(f"{path}:").replace(str(folder), "DIR") for line in lines]
+
+
+def test_cheap_problems_are_seen_without_opening(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("empty", "bare", "adapter"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bare" / "config.json").write_text("{}")
+    (tmp_path / "fake.gguf").write_text("not a model")
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    text = """specialists:
+  a: {model: gone}
+  b: {model: empty}
+  c: {model: bare}
+  d: {model: fake.gguf, adapters: {x: empty, y: adapter}}
+  e: {model: /dev/null}
+"""
+    assert problems(tmp_path, text, capsys) == [
+        "2: specialists.a.model does not exist: DIR/gone",
+        "3: specialists.b.model has no config.json, so it is not a Hugging Face directory: DIR/empty",
+        "4: specialists.c.model has no *.safetensors with the model's weights: DIR/bare",
+        "5: specialists.d.model is not a GGUF file: DIR/fake.gguf",
+        "5: specialists.d.adapters.x has no adapter_config.json, so it is not a PEFT adapter: DIR/empty",
+        "5: specialists.d.adapters.y has no adapter_model.safetensors, so it is not a PEFT adapter: DIR/adapter",
+        "6: specialists.e.model must be a Hugging Face directory or a GGUF file: /dev/null",
+    ]
+
+
+def test_good_models_pass(tmp_path: Path, model: ModelConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    path = config_file(
+        tmp_path, "model: tiny\ndefault_specialist: a\nspecialists: {a: {adapters: {sql: sql}}, b: {}}\n"
+    )
+    assert check(str(path), "--models") == 0
+    assert "2 specialists" in capsys.readouterr().out
+
+
+def test_one_run_reports_every_problem(tmp_path: Path, model: ModelConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    other = write_model(tmp_path / "wide", hidden_size=128, head_dim=32)
+    write_adapter(tmp_path / "for-wide", other)
+    write_gguf(tmp_path / "no-model.gguf", {"general.architecture": "llama"}, {})
+    (tmp_path / "empty").mkdir()
+    text = f"""model: gone
+specialists:
+  inherits: {{}}
+  inherits-too: {{}}
+  empty: {{model: empty}}
+  gguf: {{model: no-model.gguf}}
+  long: {{model: tiny, context: 9999, max_tokens: 9}}
+  mixed:
+    model: tiny
+    adapters: {{sql: sql, wide: for-wide, none: nothing}}
+    adapter_digests: {{sql: {"0" * 64}}}
+"""
+    found = problems(tmp_path, text, capsys, "--models")
+    assert [line.partition(" cannot be served: ")[0] for line in found] == [
+        "1: model",
+        "5: specialists.empty.model",
+        "5: specialists.empty.model",
+        "6: specialists.gguf.model",
+        "7: specialists.long.context",
+        "10: specialists.mixed.adapters.sql",
+        "10: specialists.mixed.adapters.wide",
+        "10: specialists.mixed.adapters.none",
+    ]
+    said = [line.partition(" cannot be served: ")[2] for line in found]
+    assert said[0].endswith("give a Hugging Face directory or a GGUF file (for inherits, inherits-too)")
+    assert said[1] == "empty: config.json is missing: fetch the whole directory again"
+    assert said[2] == "empty: no *.safetensors file: give a directory with the model's weights"
+    assert "no-model.gguf: tokenizer.ggml.tokens is missing" in said[3]
+    assert said[4] == "the configured context of 9,999 tokens exceeds the model's 512: lower it"
+    assert said[5].startswith(f"DIR/sql: digest: sql must have the digest {'0' * 64}, got ")
+    assert said[6].startswith("DIR/for-wide: adapter_model.safetensors: the shape of layers.0.")
+    assert said[7].startswith("DIR/nothing: adapter_config.json: cannot be read")
+
+
+def break_config(folder: Path) -> None:
+    fields = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**fields, "model_type": "gpt2"}))
+
+
+def break_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{}")
+
+
+def drop_tensor(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.norm.weight"]
+    save_file(tensors, folder / "model.safetensors")
+
+
+def break_template(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("{% for message in %}")
+
+
+BROKEN: list[tuple[Callable[[Path], None], str]] = [
+    (break_config, "tiny/config.json: model_type 'gpt2' is not supported: use a model of the type llama"),
+    (break_tokenizer, "tiny/tokenizer.json: model must be an object"),
+    (drop_tensor, "tiny: norm is missing: the download or conversion is incomplete; repeat it"),
+    (break_template, "tiny: chat template: "),
+]
+
+
+@pytest.mark.parametrize(("damage", "said"), BROKEN)
+def test_each_part_of_a_model_is_opened(
+    tmp_path: Path, model: ModelConfig, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None], said: str
+) -> None:
+    damage(tmp_path / "tiny")
+    (line,) = problems(tmp_path, "specialists: {a: {model: tiny}}\n", capsys, "--models")
+    assert line.startswith(f"1: specialists.a.model cannot be served: {said}")
+
+
+def test_all_parts_of_one_model_are_reported(
+    tmp_path: Path, model: ModelConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_tokenizer(tmp_path / "tiny")
+    drop_tensor(tmp_path / "tiny")
+    found = problems(tmp_path, "specialists: {a: {model: tiny}}\n", capsys, "--models")
+    assert len(found) == 2
+    assert check(str(tmp_path / "shop.yaml"), "--models", "--json") == 2
+    assert len(json.loads(capsys.readouterr().out)["problems"]) == 2
+
+
+def test_replicas_elsewhere_and_simulated_ones_are_not_opened(tmp_path: Path) -> None:
+    path = config_file(
+        tmp_path, "default_specialist: a\nspecialists:\n  a: {addresses: ['x:1'], model: gone}\n  b: {engine: sim}\n"
+    )
+    assert check(str(path), "--models") == 0
