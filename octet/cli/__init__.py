@@ -28,6 +28,7 @@ _COMMANDS = {
     "octet.cli.receipts:add_receipts_command": "receipts",
     "octet.cli.why:add_why_command": "why",
     "octet.cli.keys:add_keys_command": "keys",
+    "octet.cli.init:add_init_command": "init",
     "octet.cli.check:add_check_command": "check",
     "octet.cli.router:add_router_command": "router",
     "octet.cli.specialist:add_specialist_command": "specialist",
@@ -37,7 +38,7 @@ _COMMANDS = {
 }
 """The commands that each function adds."""
 _EXTRAS = {"top": "cli", "completion": "cli", "keys": "router", "router": "router"}
-_EXTRAS |= dict.fromkeys(("serve", "specialist", "bench", "simulate"), "serve")
+_EXTRAS |= dict.fromkeys(("serve", "init", "specialist", "bench", "simulate"), "serve")
 """The extra that a command needs on top of the base package."""
 _SERVING_COMMANDS = frozenset({"serve", "router", "specialist", "keys", "bench", "simulate"})
 _OWN_PACKAGES = frozenset({"octet", "router", "specialist", "admission", "kvpool", "simulation"})

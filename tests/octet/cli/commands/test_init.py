@@ -1,0 +1,149 @@
+"""`octet init` writes a configuration from a folder; the file passes `octet check --models` as it is."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octet.cli import main
+from octet.cli.init import _scalar, _unique_name
+from octet.config.annotations import NAME
+from octet.config.ensemble import Ensemble
+from octet.config.loader import parse_ensemble, read_ensemble
+from tests.models.gguf_writer import write_gguf
+from tests.models.plain import write_adapter, write_model
+
+CARD = """---
+base_model: org/base
+tags: [sql, lora]
+---
+# SQL helper
+
+Answers questions about [SQL](https://example.org): queries,
+joins and "indexes".
+
+## Training
+More.
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model with two adapters, of which one has a card, in the working directory."""
+    config = write_model(tmp_path / "models" / "Base")
+    write_adapter(tmp_path / "loras" / "sql", config, base_model_name_or_path="org/base")
+    (tmp_path / "loras" / "sql" / "README.md").write_text(CARD)
+    write_adapter(tmp_path / "loras" / "My Shell!", config, seed=1)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def init(*arguments: str) -> int:
+    return main(["init", *arguments])
+
+
+def written(path: Path = Path("octet.yaml")) -> Ensemble:
+    return read_ensemble(path, files=True)
+
+
+def test_adapters_become_specialists_on_their_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert init() == 0
+    shown = capsys.readouterr().out
+    assert "found    sql: adapter loras/sql on model models/Base, llama, 3 layers, context 512\n" in shown
+    assert shown.endswith("run:\n  octet check --models octet.yaml\n  octet serve octet.yaml\n")
+    ensemble = written()
+    assert ensemble.names == ("my-shell", "sql")
+    sql = ensemble.specialist("sql")
+    assert (sql.model, sql.adapters, sql.use_adapters) == (
+        str(folder / "models" / "Base"),
+        {"sql": str(folder / "loras" / "sql")},
+        ("sql",),
+    )
+    assert sql.describe == 'Answers questions about SQL: queries, joins and "indexes".'
+    text = Path("octet.yaml").read_text()
+    assert str(folder) not in text
+    assert "    # its model card: tags sql, lora\n" in text
+    assert text.count("# TODO: say in one sentence what it answers.") == 1
+    assert main(["check", "--models", "octet.yaml"]) == 0
+
+
+def test_existing_file_is_kept_without_force(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("octet.yaml").write_text("mine")
+    assert init() == 2
+    expected = "octet init: octet.yaml exists: give another name with -o, or --force to overwrite it\n"
+    assert capsys.readouterr().err == expected
+    assert Path("octet.yaml").read_text() == "mine"
+    assert init("--force") == 0
+    assert len(written().specialists) == 2
+
+
+def test_models_without_adapters_and_what_is_skipped(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wide = write_model(folder / "models" / "wide", "qwen2", hidden_size=128, head_dim=32)
+    write_adapter(folder / "loras" / "lost", write_model(folder / ".hidden" / "x", hidden_size=32, head_dim=8))
+    write_gguf(folder / "broken.gguf", {"general.architecture": "llama"}, {})
+    (folder / "pickled").mkdir()
+    (folder / "pickled" / "config.json").write_text("{}")
+    (folder / "pickled" / "pytorch_model.bin").write_bytes(b"x")
+    (folder / "unrelated").mkdir()
+    (folder / "unrelated" / "config.json").write_text("{}")
+    assert init() == 0
+    skipped = [line for line in capsys.readouterr().out.splitlines() if line.startswith("skipped")]
+    assert [line.split(":")[0] for line in skipped] == [
+        "skipped  broken.gguf",
+        "skipped  pickled",
+        "skipped  loras/lost",
+    ]
+    assert "it fits none of the models here: adapter_model.safetensors: the shape of layers.0." in skipped[2]
+    ensemble = written()
+    assert ensemble.names == ("my-shell", "sql", "wide")
+    assert wide.hidden_size == 128
+    assert {each.model for each in ensemble.specialists} == {str(folder / "models" / name) for name in ("Base", "wide")}
+
+
+def test_named_model_is_preferred_and_a_guess_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_model(folder / "models" / "Apart", seed=5)  # sorted before Base
+    write_adapter(folder / "loras" / "other", config, base_model_name_or_path="org/elsewhere")
+    assert init() == 0
+    shown = capsys.readouterr().out
+    assert written().specialist("sql").model.endswith("/Base")
+    assert "found    other: adapter loras/other on model models/Apart, " in shown
+    assert "(its base model is org/elsewhere; Apart has the same shapes)" in shown
+    assert "(it also fits Base)" in shown
+    assert "# its base model is org/elsewhere; Apart has the same shapes: check that this is its model" in (
+        Path("octet.yaml").read_text()
+    )
+
+
+def test_file_elsewhere_has_absolute_paths_and_an_adapter_root(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("elsewhere") / "shop.yaml"
+    assert init(str(folder), "-o", str(file)) == 0
+    ensemble = written(file)
+    assert ensemble.adapter_root == str(folder)
+    assert ensemble.specialists[0].model == str(folder / "models" / "Base")
+
+
+def test_folder_without_models_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert init(str(tmp_path), "-o", str(tmp_path / "x.yaml")) == 2
+    assert f"nothing to serve in {tmp_path}" in capsys.readouterr().out
+    assert not (tmp_path / "x.yaml").exists()
+    assert init(str(tmp_path / "gone"), "-o", str(tmp_path / "x.yaml")) == 2
+    assert "gone: No such file or directory" in capsys.readouterr().err
+
+
+@given(st.text(max_size=80))
+def test_every_text_is_read_as_it_was_written(text: str) -> None:
+    clean = "".join(one for one in text if one.isprintable())
+    if clean:
+        ensemble = parse_ensemble(f"specialists:\n  a: {{describe: {_scalar(clean)}}}\n", None)
+        assert ensemble.specialists[0].describe == clean
+
+
+@given(st.lists(st.text(max_size=90), max_size=5))
+def test_names_are_valid_and_differ(texts: list[str]) -> None:
+    taken = {"reject"}
+    names = [_unique_name(text, taken) for text in texts]
+    assert len({*names, "reject"}) == len(names) + 1
+    assert all(NAME.pattern is not None and NAME.pattern.fullmatch(name) for name in names)
