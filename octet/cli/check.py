@@ -51,6 +51,9 @@ def _run(arguments: argparse.Namespace) -> int:
         return EXIT_INVALID
     summary = summarize(ensemble)
     print(json.dumps(summary, indent=2, ensure_ascii=False) if arguments.json else format_summary(summary))
+    if arguments.models and not arguments.json:
+        adapters = sum(len(each["adapters"]) for each in summary["specialists"])
+        print(f"opened      {pluralize(len(summary['models']), 'model')}, {pluralize(adapters, 'adapter')}")
     return 0
 
 

@@ -149,11 +149,11 @@ def _specialist_lines(each: PlannedSpecialist, home: Path, *, is_shared: bool) -
         yield f"  describe: {_scalar(paragraph)}  # from its model card; TODO: say in one sentence what it answers"
     else:
         yield "  # TODO: say in one sentence what it answers. Prompts are compared with it."
-        yield "  # describe: Writes, explains and repairs SQL queries, joins and indexes."
+        yield f"  # describe: Answers questions about {each.name}, named in the words that prompts use."
     yield "  # TODO: add prompts that belong here; five or more make the routing good."
     yield "  # examples:"
-    yield "  #   - Why does this LEFT JOIN return duplicate rows?"
-    yield "  # system: You are an SQL expert. Answer with one query and a short explanation."
+    yield f"  #   - A typical question about {each.name}?"
+    yield f"  # system: You are an expert in {each.name}.  # the system prompt of every request"
     if not is_shared:
         yield f"  model: {_scalar(_relative(each.model, home))}  # {each.about_model}"
     if each.adapter is not None:
