@@ -27,7 +27,7 @@ from tests.doc_examples import (
     shell_environment,
     write_programs,
 )
-from tests.models.tiny import tiny_model
+from tests.models.plain import write_model
 from tests.serve.ensemble import ServeProcess
 from tests.specialist.server.test_tls import openssl
 
@@ -109,25 +109,20 @@ class Scene:
         sockets = [f"unix:{path}" for path in self.ensemble.served.sockets("template")]
         hello = {"describe": "Greetings.", "examples": ["hello", "hello there"], "addresses": sockets}
         (self.folder / "my.yaml").write_text(yaml.safe_dump({"name": "my", "specialists": {"template": hello}}))
-        self.write_shop()
+        self.write_own_models()
         times = (f"2026-01-01 00:00:{second:02}.0,40,8\n" for second in range(20))
         (self.folder / "trace.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(times))
         (self.folder / "container.json").write_text(json.dumps({"type": "object"}))
         self.write_adapter("my-lora", SMOLLM2)
 
-    def write_shop(self) -> None:
-        """Write the ensemble of two adapters. In the slow form, its model is a tiny one."""
-        (shop,) = (each.text for each in read_examples("docs/models.md") if each.text.startswith("name: shop"))
-        model = self.folder / "models" / "Qwen3-1.7B"
-        model.mkdir(parents=True)
-        own = yaml.safe_load(self.place(shop))
-        if self.ensemble.engine == "sim":
-            own |= simulated(self.folder)
-        else:
-            tiny_model(model, "qwen3")
-        (self.folder / "shop.yaml").write_text(yaml.safe_dump(own, sort_keys=False))
-        for name in ("loras/sql", "loras/shell", "loras/sql-v2"):
+    def write_own_models(self) -> None:
+        """Write the models and adapters of a reader. They are tiny."""
+        write_model(self.folder / "models" / "Qwen3-1.7B", "qwen3")
+        for name in ("loras/sql", "loras/shell"):
             self.write_adapter(name, TINY_QWEN3)
+        mine = write_model(self.folder / "mine" / "tiny-llama")
+        for name in ("mine/loras/sql", "mine/loras/shell", "new/sql-v2"):
+            self.write_adapter(name, mine)
 
     def write_adapter(self, name: str, model: ModelConfig) -> None:
         """Write an adapter that no other page has loaded."""

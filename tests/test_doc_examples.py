@@ -344,6 +344,13 @@ def promote(scene: Scene) -> None:
     scene.octet("octet adapters promote template --reason test")
 
 
+def simulate_own_models(scene: Scene) -> None:
+    """In the quick form, the file that `octet init` wrote is served by simulated engines."""
+    if scene.ensemble.engine == "sim":
+        file = scene.folder / "octet.yaml"
+        file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | simulated(scene.folder)))
+
+
 def start_keyed_router(scene: Scene) -> None:
     """The router that the page calls has keys, and the reader has one of them."""
     scene.environ.setenv("OCTET_API_KEY", scene.octet("octet keys new ops --role operate --file keys.json").split()[0])
@@ -354,6 +361,7 @@ BEFORE: dict[tuple[str, str], Callable[[Scene], object]] = {
     ("README.md", "octet top"): lambda scene: scene.return_to_ensemble(),
     ("docs/http.md", 'curl -H "Authorization'): start_keyed_router,
     ("docs/jobs.md", "curl -sN"): lambda scene: scene.names.update(JOB=json.loads(scene.printed)["id"]),
+    ("docs/models.md", "octet serve"): simulate_own_models,
     ("docs/runbook.md", "octet undrain"): lambda scene: scene.octet("octet drain template-1 --reason test"),
     ("docs/runbook.md", "octet adapters rollback"): promote,
     ("docs/runbook.md", "octet why"): lambda scene: scene.octet(

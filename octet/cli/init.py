@@ -1,13 +1,14 @@
 """`octet init`: write a configuration from a folder of models and adapters."""
 
 import argparse
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from octet.cli.arguments import EXIT_INVALID, Commands, add_flag, add_option, add_parser, report_errors
+from octet.cli.arguments import Commands, add_flag, add_option, add_parser, report_errors
 from octet.config.ensemble import REJECT
 from octet.terminal import pluralize, replace_unprintable
 
@@ -34,6 +35,7 @@ def add_init_command(commands: Commands) -> None:
     add_option(parser, "folder", "FOLDER", "default: the working directory", Path, nargs="?", default=Path())
     add_option(parser, "-o", "FILE", "default: %(default)s", Path, dest="file", default=Path(_DEFAULT_FILE))
     add_flag(parser, "--force", "overwrite the file if it exists")
+    add_flag(parser, "--json", "print what was found and skipped as JSON")
     parser.set_defaults(run=lambda arguments: report_errors("init", lambda: _run(arguments)))
 
 
@@ -51,19 +53,32 @@ def _run(arguments: argparse.Namespace) -> int:
             (each.adapter or each.model, f"a configuration has at most {_MAX_SPECIALISTS} specialists")
         )
     del specialists[_MAX_SPECIALISTS:]
-    for line in _describe_findings(found, specialists, folder.absolute()):
-        print(line)
+    if arguments.json:
+        print(json.dumps(_summarize(found, specialists, file), indent=2, ensure_ascii=False))
+    else:
+        print("".join(f"{line}\n" for line in _describe_findings(found, specialists, folder.absolute())), end="")
     if not specialists:
-        formats = "Hugging Face directories (config.json, *.safetensors), *.gguf files"
-        print(f"nothing to serve in {folder}: it needs models that Octet can open: {formats}")
-        return EXIT_INVALID
+        formats = "Hugging Face directories (config.json, *.safetensors) or *.gguf files"
+        raise ValueError(f"{folder} has nothing to serve: it needs models that Octet can open, {formats}")
     text = _format_config(specialists, folder, file)
     parse_ensemble(text, file)
     with file.open("w" if arguments.force else "x", encoding="utf-8") as written:
         written.write(text)
-    print(f"wrote {file} with {pluralize(len(specialists), 'specialist')}; describe them there, then run:")
-    print(f"  octet check --models {file}\n  octet serve {file}")
+    if not arguments.json:
+        print(f"wrote {file} with {pluralize(len(specialists), 'specialist')}; describe them there, then run:")
+        print(f"  octet check --models {file}\n  octet serve {file}")
     return 0
+
+
+def _summarize(found: "ModelFolder", specialists: list["PlannedSpecialist"], file: Path) -> dict[str, Any]:
+    return {
+        "file": str(file) if specialists else None,
+        "specialists": [
+            {"name": each.name, "model": str(each.model), "adapter": str(each.adapter or "") or None, "note": each.note}
+            for each in specialists
+        ],
+        "skipped": [{"path": str(path), "why": why} for path, why in found.skipped],
+    }
 
 
 @dataclass(frozen=True, slots=True)

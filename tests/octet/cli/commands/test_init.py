@@ -1,5 +1,6 @@
 """`octet init` writes a configuration from a folder; the file passes `octet check --models` as it is."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -74,8 +75,10 @@ def test_existing_file_is_kept_without_force(folder: Path, capsys: pytest.Captur
     expected = "octet init: octet.yaml exists: give another name with -o, or --force to overwrite it\n"
     assert capsys.readouterr().err == expected
     assert Path("octet.yaml").read_text() == "mine"
-    assert init("--force") == 0
-    assert len(written().specialists) == 2
+    assert init("--force", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in found["specialists"]] == list(written().names) == ["my-shell", "sql"]
+    assert (found["file"], found["skipped"]) == ("octet.yaml", [])
 
 
 def test_models_without_adapters_and_what_is_skipped(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,7 +130,7 @@ def test_file_elsewhere_has_absolute_paths_and_an_adapter_root(
 
 def test_folder_without_models_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert init(str(tmp_path), "-o", str(tmp_path / "x.yaml")) == 2
-    assert f"nothing to serve in {tmp_path}" in capsys.readouterr().out
+    assert capsys.readouterr().err.startswith(f"octet init: {tmp_path} has nothing to serve: ")
     assert not (tmp_path / "x.yaml").exists()
     assert init(str(tmp_path / "gone"), "-o", str(tmp_path / "x.yaml")) == 2
     assert "gone: No such file or directory" in capsys.readouterr().err
