@@ -59,7 +59,7 @@ fuzz: $(READY)
 fuzz-parsers: $(READY)
 	$(BIN)/python -m tests.fuzz $(FIRST) $(LAST)
 
-# Write the figures of bench/results into docs/performance.md and docs/reliability.md.
+# Write the figures of bench/results into docs/performance.md and docs/reliability.md, and docs/runbook.md into the dashboard.
 pages: $(READY)
 	$(BIN)/python -m bench.pages
 

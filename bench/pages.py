@@ -1,4 +1,5 @@
-"""The tables of the docs, written from result files: `python -m bench.pages` [--check]."""
+"""The tables of the docs, written from result files, and the router's copy of the runbook: `python -m bench.pages`
+[--check]."""
 
 import argparse
 import re
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from bench import runbook_page
 from bench.timing import ResultUnreadable, read_result
 from simulation.results import BenchRecord, Result, format_figure
 
@@ -138,17 +140,17 @@ def main(words: list[str]) -> int:
     arguments = parser.parse_args(words)
     stale = []
     try:
-        for page in sorted(PAGES.glob("*.md")):
-            before = page.read_text(encoding="utf-8")
-            after = filled(before, _fill)
-            if after != before:
+        pages = {page: filled(page.read_text(encoding="utf-8"), _fill) for page in sorted(PAGES.glob("*.md"))}
+        pages[runbook_page.PAGE] = runbook_page.render_runbook(pages[runbook_page.SOURCE])
+        for page, after in pages.items():
+            if not page.exists() or page.read_text(encoding="utf-8") != after:
                 stale.append(page.relative_to(ROOT))
                 if not arguments.check:
                     page.write_text(after, encoding="utf-8")
     except (MarkerRefused, ResultUnreadable, OSError) as error:
         sys.exit(f"bench.pages: {error}")
     for page in stale:
-        print(f"{page}: {'differs from bench/results: run `make pages`' if arguments.check else 'written'}")
+        print(f"{page}: {'is out of date: run `make pages`' if arguments.check else 'written'}")
     return 1 if stale and arguments.check else 0
 
 

@@ -3,7 +3,6 @@
 import argparse
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import NamedTuple
 
 import grpc
 
@@ -13,7 +12,7 @@ from octet.cli.why_sections import explanation_sections, format_headline
 from octet.client.errors import Forbidden, OctetError
 from octet.client.operator import Operator, RequestExplanation
 from octet.client.receipts import Receipt
-from octet.client.records import Timings
+from octet.client.stages import Stage, request_stages
 from octet.terminal import fold_text, format_seconds, replace_unprintable, terminal_width
 
 _HELP = """
@@ -29,10 +28,8 @@ _OPERATOR_ONLY = "the shadow comparison, the evaluation of samples and earlier c
 _INDENT = "  "
 _MIN_WIDTH = 20
 _BAR = 32
-_STAGES = ("decision", "dispatch", "admission", "first chunk")
+_PART = "  "  # parts of a stage are indented
 _LABEL = 26
-_UNITS_PER_SECOND = 10_000  # times are rounded to a tenth of a millisecond
-_MAX_SECONDS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +43,6 @@ class Explanation:
     headline: str
     parts: tuple[ExplanationSection, ...]  # sections that are not empty
     lines: tuple[str, ...]  # how the time was spent; not to be folded
-
-
-class TimeStage(NamedTuple):
-    """A stage of a request. Its start and end are in tenths of a millisecond since arrival."""
-
-    name: str
-    start: int
-    end: int
 
 
 def add_why_command(commands: Commands) -> None:
@@ -70,7 +59,8 @@ def _why(operator: Operator, arguments: argparse.Namespace) -> cli.Result:
     text = format_explanation(explanation, width)
     if missing:
         text += "\n\n" + "\n".join(fold_text(missing, width))
-    return {**found.to_dict(), "told": asdict(explanation), "missing": missing}, text
+    stages = request_stages(found.receipt).to_dict()
+    return {**found.to_dict(), "stages": stages, "told": asdict(explanation), "missing": missing}, text
 
 
 def _fetch(operator: Operator, arguments: argparse.Namespace) -> tuple[RequestExplanation, str]:
@@ -111,28 +101,14 @@ def format_explanation(explanation: Explanation, width: int) -> str:
     return "\n\n".join(blocks)
 
 
-def time_stages(timings: Timings) -> tuple[TimeStage, ...]:
-    """Return the stages that were reached, and the remaining time as the stage `end`. The time of a skipped stage is
-    added to the next one."""
-    total = _units(timings.total)
-    marks = (timings.decided, timings.dispatched, timings.accepted, timings.first_chunk)
-    stages: list[TimeStage] = []
-    start = 0
-    for name, mark in zip(_STAGES, marks, strict=True):
-        if mark is not None:
-            end = min(max(start, _units(mark)), total)
-            stages.append(TimeStage(name, start, end))
-            start = end
-    stages.append(TimeStage("end", start, max(start, total)))
-    return tuple(stages)
-
-
 def format_waterfall(receipt: Receipt) -> tuple[str, ...]:
-    """Return a line for each stage and the total, then the times measured by the replica and by the verifier."""
-    stages = time_stages(receipt.timings)
-    total = stages[-1].end
-    lines = [_format_stage(each.name, each.end - each.start) + f"  {_bar(each, total)}" for each in stages]
-    lines.append(_format_stage("total", total))
+    """Return a line for each stage, its parts and the total, then the times by the clocks of replica and verifier."""
+    whole = request_stages(receipt)
+    lines = []
+    for stage in whole.parts:
+        lines.append(_format_stage(stage.name, stage, whole.length))
+        lines += [_format_stage(_PART + _part_name(each), each, whole.length) for each in stage.parts]
+    lines.append(_format_time(whole.name, whole.length))
     if receipt.usage is not None:
         own = receipt.usage.timings
         steps = {name: getattr(own, name) for name in ("queued", "prefill", "decode", "total")}
@@ -144,16 +120,21 @@ def format_waterfall(receipt: Receipt) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _format_stage(name: str, units: int) -> str:
-    return f"{name:<{_LABEL}}{f'{units / 10:.1f} ms':>12}"
+def _part_name(part: Stage) -> str:
+    name = replace_unprintable(part.name)
+    return f"{name}, failed" if part.has_failed else name
 
 
-def _units(seconds: float) -> int:
-    """Convert to tenths of a millisecond: never negative, and bounded even for infinity and NaN."""
-    return round(min(seconds, _MAX_SECONDS) * _UNITS_PER_SECOND) if seconds > 0 else 0
+def _format_stage(name: str, stage: Stage, total: int) -> str:
+    return f"{_format_time(name, stage.length)}  {_bar(stage, total)}"
 
 
-def _bar(stage: TimeStage, total: int) -> str:
+def _format_time(name: str, units: int) -> str:
+    label = name if len(name) < _LABEL else f"{name[: _LABEL - 2]}…"
+    return f"{label:<{_LABEL}}{f'{units / 10:.1f} ms':>12}"
+
+
+def _bar(stage: Stage, total: int) -> str:
     """Draw the stage on the time axis, with at least one column if it took time."""
     if total == 0:
         return f"|{' ' * _BAR}|"

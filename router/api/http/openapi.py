@@ -351,8 +351,12 @@ def _component_schemas() -> dict[str, JsonSchema]:
         "comparison": _nullable(_ref("Comparison")),
         "judged": {"type": "string", "enum": ["passed", "failed", ""]},
         "changes": _make_array(_ref("AuditEntry")),
+        "stages": _ref("Stage"),
     }
+    times = {name: {"type": "number", "minimum": 0} for name in ("start", "end")}
+    stage = {"name": _STRING, **times, "has_failed": {"type": "boolean"}, "parts": _make_array(_ref("Stage"))}
     own = {"Receipt": _type_schema(Receipt), "Validation": _type_schema(Validation), "Story": _object_schema(story)}
+    own["Stage"] = _object_schema(stage)
     return {**_message_schemas(each.DESCRIPTOR for each in _MESSAGES), **structs, **own}
 
 

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from octet.client.receipts import Receipt
+from octet.client.stages import request_stages
 from octet.limits import shorten
 from octet.rpc.messages import message_to_json
 from octet.telemetry.exposition import ExpositionText
@@ -159,8 +160,9 @@ def operator_routes(api: OperatorApi) -> list[Route]:
         if not request_id:
             raise invalid_field("request_id", "the id of a request", "no id")
         story = await api.explain(wire.ExplainRequest(request_id=request_id, tenant=_query(request, "tenant")))
-        receipt = Receipt.from_wire(story.receipt).to_dict()
-        return JsonResponse({**message_to_json(story), "receipt": receipt}, headers=PRIVATE_HEADERS)
+        receipt = Receipt.from_wire(story.receipt)
+        own = {"receipt": receipt.to_dict(), "stages": request_stages(receipt).to_dict()}
+        return JsonResponse({**message_to_json(story), **own}, headers=PRIVATE_HEADERS)
 
     return [
         listing("/v1/breakers", api.list_breakers, wire.ListBreakersRequest),
@@ -315,9 +317,10 @@ def dashboard_routes() -> list[Route]:
         name: str = request.path_params["file"]
         if not name:
             return RedirectResponse("../dashboard", 307)
-        if name not in found:
+        content = found.get(name) or found.get(f"{name}.html")  # `runbook` is a page of its own
+        if content is None:
             raise unknown_path_error(request.url.path)
-        return _file_response(found[name], request)
+        return _file_response(content, request)
 
     return [Route("/dashboard", page, methods=["GET"]), Route("/dashboard/{file:path}", file, methods=["GET"])]
 

@@ -40,13 +40,13 @@ LOW_CONFIDENCE, CONFIDENCE_CLEARS = 0.4, 0.45  # mean confidence of the classifi
 UNROUTABLE_SHARE, UNROUTABLE_CLEARS = 0.2, 0.1  # share of all requests that fit no specialist
 _CORRECTNESS_KINDS = frozenset({"correctness", "breaker_open"})
 _CAPACITY_KINDS = frozenset({"refusing", "burning", "escalated"})
-_ORDER = (
+FINDING_KINDS = (  # the worst first
     *("nobody_serves", "no_replica", "unserved", "failing", "correctness", "refusing", "burning"),
     *("breaker_open", "escalated", "replica_hung", "replica_lost", "replica_restarted", "missed_objective"),
     *("misrouting", "cache_drift", "estimator", "store_down"),
     *("breaker_held", "draining", "fresh_lane", "knob_set"),
 )
-_RANKS = {kind: rank for rank, kind in enumerate(_ORDER)}
+_RANKS = {kind: rank for rank, kind in enumerate(FINDING_KINDS)}
 
 
 @dataclass(frozen=True, slots=True)

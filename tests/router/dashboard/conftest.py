@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.router.dashboard.browser import chromium_or_skip, launched
 from tests.router.dashboard.fake import FakeRouterState, serving
-from tests.router.dashboard.page import WIDE, opened, watched
+from tests.router.dashboard.page import WIDE, opened, show, watched
 
 
 @pytest.fixture(scope="package")
@@ -48,4 +48,5 @@ def still(afternoon: Page) -> Iterator[Page]:
     """Yield a page with the sample state, for tests that only read it."""
     yield afternoon
     afternoon.evaluate("() => document.querySelectorAll('dialog[open]').forEach((dialog) => dialog.close())")
+    show(afternoon, "specialists")
     afternoon.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})

@@ -10,6 +10,8 @@ from tests.router.dashboard.sample_state import NOW_MS
 
 WAIT_MS = 60_000
 WIDE, PHONE = (1280, 900), (360, 740)
+ROWS = "#overview-table tbody tr"
+"""The specialists in the overview."""
 expect.set_options(timeout=WAIT_MS)
 
 
@@ -35,11 +37,21 @@ def _is_complaint(kind: str, text: str) -> bool:
     return kind in ("error", "warning") and not text.startswith("Failed to load resource")
 
 
-def opened(page: Page, url: str, tiles: int = 8, *, clock: bool = True) -> Page:
-    """Open the dashboard and wait until it shows `tiles` tiles. If `clock` is set, the browser's clock shows the time
-    of the sample state."""
+def opened(page: Page, url: str, specialists: int = 8, *, clock: bool = True) -> Page:
+    """Open the dashboard and wait until it shows `specialists` rows. If `clock` is set, the browser's clock shows the
+    time of the sample state."""
     if clock:
         page.clock.install(time=NOW_MS / 1000)
     page.goto(f"{url}/dashboard")
-    expect(page.locator(".tile")).to_have_count(tiles)
+    expect(page.locator(ROWS)).to_have_count(specialists)
+    return page
+
+
+def show(page: Page, view: str) -> Page:
+    """Open a view by its fragment, such as `requests` or `specialist/stl`."""
+    page.evaluate("(view) => { location.hash = view; }", view)
+    section, _, name = view.partition("/")
+    expect(page.locator(f"section#{section}")).to_be_visible()
+    if name:
+        expect(page.locator("#details-title")).to_have_text(name)
     return page

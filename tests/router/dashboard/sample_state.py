@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import sin
+from typing import Any
 
 from admission.breakers import BreakerRecord, hold_breaker
 from admission.budgets import Counts
@@ -24,6 +25,12 @@ REVISION = "5d1c" * 16
 _MINUTE, _HOUR = 60_000, 3_600_000
 _FRESH = 4
 _HELD = "debug"
+_RESTARTED_INDEX = 5
+_RESTARTED: dict[str, Any] = {
+    "restarts": 1,
+    "last_restart_reason": "killed by SIGKILL",
+    "last_restart_unix_ms": NOW_MS - 4 * _MINUTE,
+}
 _FLOOR_WHY = "batch traffic during the incident"
 _HOLD_WHY = "bad refresh: answers do not compile since 13:30"
 _DESCRIBED = {each.name: each.describe for each in default_ensemble().specialists}
@@ -208,6 +215,7 @@ def replica_view(name: str, number: int, full: bool, index: int) -> wire.Replica
             refusing=full,
             usual_wait=1.31 if full else 0.012,
             estimate_error_p90=0.18,
+            **(_RESTARTED if index == _RESTARTED_INDEX else {}),
         ),
         load=replica.LoadReport(
             waiting=waiting,

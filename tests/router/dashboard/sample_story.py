@@ -3,6 +3,7 @@
 from typing import Any
 
 from octet.client.receipts import Receipt
+from octet.client.stages import request_stages
 from octet.rpc.messages import message_to_json
 from octet.v1 import inference_pb2 as inference
 from octet.v1 import operator_pb2 as operator
@@ -21,8 +22,10 @@ def story(request_id: str) -> dict[str, Any]:
         similarity=0.64,
         agreed=False,
     )
+    found = Receipt.from_wire(receipt(request_id))
     return {
-        "receipt": Receipt.from_wire(receipt(request_id)).to_dict(),
+        "receipt": found.to_dict(),
+        "stages": request_stages(found).to_dict(),
         "comparison": message_to_json(comparison),
         "judged": "passed",
         "changes": [message_to_json(entry) for entry in audit()[:2]],
@@ -43,9 +46,10 @@ def receipt(request_id: str) -> inference.Receipt:
                 replica="template-1",
                 reason=inference.ERROR_REASON_QUEUE_FULL,
                 message="16 requests wait, which is all there is room for",
+                began=0.009,
                 seconds=0.021,
             ),
-            inference.Attempt(specialist="stl", replica="stl-0", seconds=1.482),
+            inference.Attempt(specialist="stl", replica="stl-0", began=0.031, seconds=1.481),
         ],
         accepted=inference.Accepted(
             request_id=request_id,
@@ -57,7 +61,7 @@ def receipt(request_id: str) -> inference.Receipt:
         ),
         usage=_usage(),
         timings=inference.RouterTimings(
-            decided=0.006, dispatched=0.009, accepted=0.034, first_chunk=0.241, total=1.512
+            decided=0.006, dispatched=0.009, accepted=0.034, first_chunk=0.241, answered=1.511, total=1.512
         ),
         breaker="closed",
         trace_id="4bf92f3577b34da6a3ce929d0e0e4736",

@@ -8,6 +8,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from tests.router.dashboard.browser import launched
 from tests.router.dashboard.fake import FakeRouterState, serving
+from tests.router.dashboard.page import ROWS
 from tests.router.dashboard.sample_state import NOW_MS
 
 SIZES = {"wide": (1440, 1000), "phone": (390, 1180)}
@@ -26,7 +27,7 @@ def shoot(browser: Browser, url: str, folder: Path, size: str, theme: str) -> Pa
         page = context.new_page()
         page.clock.install(time=NOW_MS / 1000)
         page.goto(f"{url}/dashboard")
-        page.locator(".tile").nth(7).wait_for()
+        page.locator(ROWS).nth(7).wait_for()
         page.clock.run_for(1500)
         path = folder / f"dashboard-{size}-{theme}.png"
         page.screenshot(path=path)

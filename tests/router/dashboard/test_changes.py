@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from octet.v1 import overview_pb2 as wire
 from tests.router.dashboard.fake import OPERATOR, FakeRouterState
-from tests.router.dashboard.page import opened, watched
+from tests.router.dashboard.page import ROWS, opened, show, watched
 
 ACTS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("Hold open the breaker of stl…", "The fallback algo answers instead", "/v1/breakers/stl/hold", {"hold": "open"}),
@@ -46,6 +46,8 @@ def test_every_change_shows_its_effect_and_is_sent(browser: Browser, fake: FakeR
     with watched(browser) as page:
         opened(page, url)
         for number, (button, effect, path, body) in enumerate(ACTS):
+            subject = path.split("/")[3].partition("-")[0]
+            show(page, "knobs" if "/knobs/" in path else f"specialist/{subject}")
             page.get_by_role("button", name=button).click()
             expect(page.locator("#act-effect")).to_contain_text(effect)
             confirm(page, f"why {number}", "ana" if number == 0 else "")
@@ -96,6 +98,7 @@ def test_fallback_is_named_only_if_it_serves(browser: Browser, fake: FakeRouterS
             fake.change()
             moment = datetime.fromtimestamp(fake.overview.at_unix_ms / 1000, UTC)
             expect(page.locator("#freshness")).to_have_text(f"Live, {moment:%H:%M:%S}")
+            show(page, "specialist/stl")
             page.get_by_role("button", name="Hold open the breaker of stl…").click()
             return page.locator("#act-effect")
 
@@ -112,6 +115,7 @@ def test_fallback_is_named_only_if_it_serves(browser: Browser, fake: FakeRouterS
 def test_nothing_is_sent_without_reason_and_name(browser: Browser, fake: FakeRouterState, url: str) -> None:
     with watched(browser) as page:
         opened(page, url)
+        show(page, "specialist/stl")
         page.get_by_role("button", name="Hold open the breaker of stl…").click()
         confirm(page, "   ")
         expect(page.locator("#act-error")).to_have_text("Enter a reason for the audit log.")
@@ -119,6 +123,7 @@ def test_nothing_is_sent_without_reason_and_name(browser: Browser, fake: FakeRou
         confirm(page, "bad refresh")
         expect(page.locator("#act-error")).to_have_text("Enter your name for the audit log.")
         page.keyboard.press("Escape")
+        show(page, "knobs")
         page.get_by_role("button", name="Set codegen.priority_floor…").click()
         page.get_by_label("Value").fill("many")
         confirm(page, "batch", "ana")
@@ -137,6 +142,8 @@ def test_key_identifies_the_operator(browser: Browser, fake: FakeRouterState, ur
         page.goto(f"{url}/dashboard")
         page.get_by_label(re.compile("^Key")).fill(OPERATOR)
         page.keyboard.press("Enter")
+        expect(page.locator(ROWS)).to_have_count(8)
+        show(page, "specialist/stl")
         page.get_by_role("button", name="Hold open the breaker of stl…").click()
         expect(page.locator("#act-who-field")).to_be_hidden()
         confirm(page, "bad refresh")
@@ -148,6 +155,7 @@ def test_refused_change_shows_the_reason(browser: Browser, fake: FakeRouterState
     fake.says = "stl is held open already"
     with watched(browser) as page:
         opened(page, url)
+        show(page, "specialist/stl")
         page.get_by_role("button", name="Hold open the breaker of stl…").click()
         confirm(page, "bad refresh", "ana")
         expect(page.locator("#act-error")).to_have_text("Stl is held open already")

@@ -4,14 +4,17 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from playwright.sync_api import Browser
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from bench.runbook_page import SOURCE, render_runbook
 from router.api.http.operator_routes import PAGE_HEADERS, dashboard_routes, page_files
 from router.api.keys.keys import ROUTE_ACCESS, Access
+from router.observe.overview.findings import FINDING_KINDS, Runbook
 from tests.router.dashboard.fake import FakeRouterState, app_of
 from tests.router.dashboard.page import watched
 
@@ -27,7 +30,8 @@ def client() -> Iterator[TestClient]:
 
 
 def test_every_file_has_the_security_headers_and_an_etag(client: TestClient) -> None:
-    for path, name in [("/dashboard", "index.html"), *((f"/dashboard/{name}", name) for name in FILES)]:
+    pages = [("/dashboard", "index.html"), ("/dashboard/runbook", "runbook.html")]
+    for path, name in [*pages, *((f"/dashboard/{name}", name) for name in FILES)]:
         response = client.get(path)
         assert response.status_code == 200 and response.content == FILES[name].content
         assert {key: response.headers[key] for key in PAGE_HEADERS} == PAGE_HEADERS
@@ -59,13 +63,13 @@ def test_no_foreign_sources_and_no_inline_code() -> None:
         found = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", text)) - {"http://www.w3.org/2000/svg"}
         assert found == set(), name
         assert "innerHTML" not in text and "insertAdjacentHTML" not in text and "eval(" not in text, name
-    page = TEXTS["index.html"]
+    page = TEXTS["index.html"] + TEXTS["runbook.html"]
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", page)
 
 
 def test_files_and_references_match() -> None:
     page = TEXTS["index.html"]
-    used = {"index.html", *re.findall(r'(?:href|src)="dashboard/([\w.]+)"', page)}
+    used = {"index.html", "runbook.html", *re.findall(r'(?:href|src)="dashboard/([\w.]+\.\w+)"', page)}
     for name, text in TEXTS.items():
         if name.endswith(".js"):
             used |= set(re.findall(r'from "\./([\w.]+)"', text))
@@ -81,10 +85,21 @@ def test_files_named_on_the_page_exist() -> None:
     assert {each for each in named if not (ROOT / each).is_file()} == set()
 
 
-def test_short_runbook_has_the_sections_of_problems() -> None:
-    sections = set(re.findall(r'id="runbook-([\w-]+)"', TEXTS["index.html"])) - {"title"}
-    assert sections == {"capacity", "bad-refresh", "both", "cache-drift", "wrong-specialist", "restarts"}
-    assert sections == set(re.findall(r'"([\w-]+)"', re.search(r"SECTIONS = new Set\((.*)\)", TEXTS["troubles.js"])[1]))  # type: ignore[index]
+def test_runbook_has_an_anchor_for_every_finding() -> None:
+    anchors = re.findall(r'\bid="([\w-]+)"', TEXTS["runbook.html"])
+    assert len(anchors) == len(set(anchors))
+    assert set(get_args(Runbook)) - {""} <= set(anchors)
+    assert {each.removeprefix("finding-") for each in anchors if each.startswith("finding-")} == set(FINDING_KINDS)
+
+
+def test_runbook_links_only_to_itself_and_the_dashboard() -> None:
+    targets = re.findall(r'<a href="([^"]*)"', TEXTS["runbook.html"])
+    anchors = {f"#{each}" for each in re.findall(r'\bid="([\w-]+)"', TEXTS["runbook.html"])}
+    assert set(targets) <= anchors | {"../dashboard"}
+
+
+def test_runbook_is_written_from_its_markdown() -> None:
+    assert render_runbook(SOURCE.read_text(encoding="utf-8")) == TEXTS["runbook.html"], "run `make pages`"
 
 
 def test_page_is_package_data() -> None:

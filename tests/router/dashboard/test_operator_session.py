@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.router.dashboard.ensemble import POET, WRITER, RunningEnsemble, running_ensemble
-from tests.router.dashboard.page import watched
+from tests.router.dashboard.page import ROWS, show, watched
 from tests.router.keys.keyed import issue_key
 
 CALLER, OPERATOR = issue_key("ann"), issue_key("ops", "operate")
@@ -29,6 +29,7 @@ def enter(page: Page, token: str) -> None:
 
 
 def act(page: Page, button: str, why: str) -> None:
+    show(page, f"specialist/{WRITER}")
     page.get_by_role("button", name=button).click()
     page.get_by_label(re.compile("^Reason")).fill(why)
     page.locator("#act-go").click()
@@ -46,8 +47,8 @@ def test_operator_opens_a_breaker_and_traffic_moves(browser: Browser, ensemble: 
     with watched(browser) as page:
         page.goto(f"{ensemble.url}/dashboard")
         enter(page, OPERATOR.token)
-        expect(page.locator(".tile")).to_have_count(2)
-        tile = page.get_by_role("article", name=WRITER)
+        expect(page.locator(ROWS)).to_have_count(2)
+        details = page.get_by_role("article", name=WRITER)
         newest = page.locator("#receipt-table tbody tr").first
         audit = page.locator("#audit-table tbody tr").first
 
@@ -55,14 +56,16 @@ def test_operator_opens_a_breaker_and_traffic_moves(browser: Browser, ensemble: 
         expect(newest).to_contain_text(WRITER)
 
         act(page, f"Hold open the breaker of {WRITER}…", "bad refresh")
-        expect(tile).to_contain_text("held open")
+        expect(details).to_contain_text("held open")
         expect(audit).to_contain_text("bad refresh")
         expect(audit).to_contain_text("ops")
         assert answered_by(ensemble) == POET
         expect(newest).to_contain_text(f"instead of {WRITER}")
+        show(page, f"specialist/{POET}")
         expect(page.get_by_role("article", name=POET)).not_to_contain_text("0 requests/s")
         expect(page.locator("#troubles")).to_contain_text(WRITER)
 
+        show(page, "requests")
         newest.get_by_role("button").click()
         expect(page.locator("#story-body")).to_contain_text(f"Answered by {POET}")
         expect(page.locator("#story-body")).to_contain_text(f"fallback {POET} is used")
@@ -70,7 +73,7 @@ def test_operator_opens_a_breaker_and_traffic_moves(browser: Browser, ensemble: 
         page.locator("#headline").hover()
 
         act(page, f"Release the breaker of {WRITER}…", "the old weights are back")
-        expect(tile).not_to_contain_text("held open")
+        expect(details).not_to_contain_text("held open")
         expect(audit).to_contain_text("the old weights are back")
         assert answered_by(ensemble) == WRITER
         page.evaluate("document.activeElement.blur()")
@@ -83,7 +86,7 @@ def test_caller_key_sees_and_changes_nothing(browser: Browser, ensemble: Running
         expect(page.locator("#key")).to_contain_text("This router requires a key.")
         enter(page, CALLER.token)
         expect(page.locator("#key")).to_contain_text("This key lacks the role operate.")
-        expect(page.locator(".tile")).to_have_count(0)
+        expect(page.locator(ROWS)).to_have_count(0)
     refused = ensemble.post(f"/v1/breakers/{WRITER}/hold", {"hold": "open", "why": "mischief"}, CALLER)
     assert (refused.status, refused.error["code"]) == (403, "forbidden")
     assert answered_by(ensemble) == WRITER
@@ -93,6 +96,7 @@ def test_router_refusal_is_shown(browser: Browser, ensemble: RunningEnsemble) ->
     with watched(browser) as page:
         page.goto(f"{ensemble.url}/dashboard")
         enter(page, OPERATOR.token)
+        show(page, "knobs")
         page.get_by_role("button", name="Set story.priority_floor…").click()
         page.get_by_label("Value").fill("99")
         page.get_by_label(re.compile("^Reason")).fill("too much")

@@ -2,8 +2,10 @@
 
 import { get } from "./api.js";
 import { startConfirm } from "./confirm.js";
+import { showDetails } from "./details.js";
 import { byId, setData, setText } from "./dom.js";
 import { askForKey, startKeys } from "./keys.js";
+import { rowLink, showOverview, startOverview } from "./overview.js";
 import { showPlots, startPlots } from "./plots.js";
 import { showRequests, startRequests } from "./requests.js";
 import { fresh, series, shared } from "./state.js";
@@ -11,8 +13,8 @@ import { startStory } from "./story.js";
 import { Stream } from "./stream.js";
 import { showAudit, showKnobs, showShadows } from "./tables.js";
 import { startTheme } from "./theme.js";
-import { showTiles, startTiles } from "./tiles.js";
-import { showHeadline, showTroubles } from "./troubles.js";
+import { showHeadline, showTroubles, startTroubles } from "./troubles.js";
+import { startViews } from "./views.js";
 
 const HISTORY_STEPS = 4;
 let waiting = false;
@@ -53,7 +55,7 @@ function draw() {
     fresh.recovered();
     setText(byId("ensemble"), overview.ensemble);
     setText(byId("version"), overview.version);
-    for (const part of [showTroubles, showTiles, showPlots, showKnobs, showShadows, showRequests, showAudit]) part(overview);
+    for (const part of [showTroubles, showOverview, showDetails, showPlots, showKnobs, showShadows, showRequests, showAudit]) part(overview);
   } catch (error) {
     fresh.failed("This page could not show the data; see the browser console.");
     console.error(error);
@@ -90,9 +92,11 @@ startKeys(() => {
 });
 startConfirm();
 startStory();
-startTiles();
+startTroubles();
+startOverview();
 startPlots();
 startRequests();
+startViews(draw, rowLink);
 setData(byId("headline"), "severity", "unknown");
 setInterval(showAge, 1000);
 setTimeout(updateHistory, 5000);

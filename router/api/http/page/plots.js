@@ -1,9 +1,10 @@
-// Plots of one specialist over time. There is no plot of all specialists together: it would not lead to an action.
+// Plots of the specialist whose details are open. There is no plot of all specialists together: it would not lead to an action.
 
 import { byId, make, setOptions } from "./dom.js";
 import { clock, number, percent, seconds } from "./format.js";
 import { Plot } from "./plot.js";
 import { series, shared } from "./state.js";
+import { currentView, detailsHash } from "./views.js";
 
 const KINDS = [
   { title: "TTFT p95", of: (point) => point.ttft_p95, format: seconds, objective: "ttft_p95" },
@@ -42,20 +43,18 @@ const plots = KINDS.map((kind) => new Plot(kind));
 
 export function startPlots() {
   byId("plot-grid").append(...plots.map((plot) => plot.node));
-  for (const control of [who, span]) control.addEventListener("change", showPlots);
+  who.addEventListener("change", () => (location.hash = detailsHash(who.value)));
+  span.addEventListener("change", showPlots);
   figures.addEventListener("toggle", showPlots);
-}
-
-export function choosePlot(name) {
-  who.value = name;
-  showPlots();
 }
 
 export function showPlots() {
   const { overview } = shared;
-  if (overview === null) return;
+  const { view: current, name } = currentView();
+  if (overview === null || current !== "specialist") return;
   setOptions(who, overview.specialists.map((each) => [each.name, each.name]));
-  const view = overview.specialists.find((each) => each.name === who.value);
+  who.value = name;
+  const view = overview.specialists.find((each) => each.name === name);
   if (!view) return;
   const points = series.of(view.name, Number(span.value));
   plots.forEach((plot, index) => plot.update(points, aimOf(KINDS[index], view), series.stepSeconds, view.name));

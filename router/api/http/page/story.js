@@ -27,56 +27,27 @@ export function plainTable(name, titles, rows) {
   return make("table", { class: "table cards" }, caption, make("thead", {}, head), make("tbody", {}, ...lines));
 }
 
-/** Stages as {name, from, to, kind}, in seconds since the request arrived. Stages that were not reached are left out. */
-export function stages({ timings, usage, attempts }) {
-  const { decided, dispatched, accepted, first_chunk: first, total } = timings;
-  const found = [{ name: "Decide", from: 0, to: decided ?? total }];
-  if (decided !== null && dispatched !== null) found.push({ name: "To a replica", from: decided, to: dispatched });
-  if (dispatched !== null) found.push({ name: "Admission", from: dispatched, to: accepted ?? total });
-  found.push(...failedAttempts(attempts, dispatched));
-  if (accepted !== null) found.push({ name: "To first token", from: accepted, to: first ?? total });
-  if (accepted !== null && usage) found.push(...within(usage.timings, accepted));
-  if (first !== null) found.push({ name: "Answer", from: first, to: total });
-  return found.filter((each) => each.to >= each.from);
+/** Milliseconds with one decimal: the router sends whole tenths, so the parts that are shown add up to what is shown for their stage. */
+const length = ({ start, end }) => milliseconds.format((Math.round(end * 1e4) - Math.round(start * 1e4)) / 10);
+const milliseconds = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+
+/** The stages of the request and their parts; time without a measurement is the part "other". */
+export function waterfall(whole) {
+  const rows = whole.parts.flatMap((stage) => [...stageRow(stage, whole, ""), ...stage.parts.flatMap((each) => stageRow(each, whole, "sub"))]);
+  return make("div", { class: "fall" }, ...rows, ...stageRow(whole, whole, "sum"));
 }
 
-/** Measured by the replica, from its acceptance on. */
-function within({ queued, prefill }, accepted) {
-  const found = [];
-  if (queued !== null) found.push({ name: "queue", from: accepted, to: accepted + queued, kind: "inner" });
-  if (queued !== null && prefill !== null) {
-    found.push({ name: "prefill", from: accepted + queued, to: accepted + queued + prefill, kind: "inner" });
-  }
-  return found;
-}
-
-/** Attempts run one after the other; the other stages describe the last one. */
-function failedAttempts(attempts, dispatched) {
-  const found = [];
-  let from = dispatched ?? 0;
-  for (const each of attempts) {
-    if (each.reason) found.push({ name: each.replica || each.specialist, from, to: from + each.seconds, kind: "wrong" });
-    from += each.seconds;
-  }
-  return found;
-}
-
-export function waterfall(receipt) {
-  const found = stages(receipt);
-  const end = Math.max(receipt.timings.total, ...found.map((each) => each.to)) || 1;
-  const rows = found.flatMap(({ name, from, to, kind }) => {
-    const bar = make("span", { class: `span ${kind ?? ""}`.trim() });
-    bar.style.left = `${(100 * from) / end}%`;
-    bar.style.width = `${(100 * (to - from)) / end}%`;
-    const title = kind === "wrong" ? `${name}, failed` : name;
-    return [
-      make("span", { class: kind ? "sub" : "" }, title),
-      make("span", { class: "track", "aria-hidden": "true" }, bar),
-      make("span", { class: "long" }, seconds(to - from)),
-    ];
-  });
-  const whole = [make("strong", {}, "Total"), make("span"), make("strong", { class: "long" }, seconds(receipt.timings.total))];
-  return make("div", { class: "fall" }, ...rows, ...whole);
+function stageRow(stage, whole, depth) {
+  const kind = stage.has_failed ? "wrong" : stage.name === "other" ? "other" : depth && "inner";
+  const bar = make("span", { class: `span ${kind}`.trim() });
+  bar.style.left = `${(100 * stage.start) / (whole.end || 1)}%`;
+  bar.style.width = `${(100 * (stage.end - stage.start)) / (whole.end || 1)}%`;
+  const name = depth === "sub" ? stage.name : stage.name.charAt(0).toUpperCase() + stage.name.slice(1);
+  return [
+    make("span", { class: `stage ${depth}`.trim() }, stage.has_failed ? `${name}, failed` : name),
+    depth === "sum" ? make("span") : make("span", { class: "track", "aria-hidden": "true" }, bar),
+    make("span", { class: `long ${depth}`.trim() }, `${length(stage)}\u00a0ms`),
+  ];
 }
 
 const dialog = byId("story");
@@ -104,11 +75,11 @@ export async function openStory(id, tenant) {
   body.focus({ preventScroll: true });
 }
 
-function storyParts({ receipt, comparison, judged, changes }) {
+function storyParts({ receipt, comparison, judged, changes, stages }) {
   return [
     make("p", { class: "story-lead" }, lead(receipt)),
     errorPart(receipt.error),
-    part("Where the time went", waterfall(receipt)),
+    part("Where the time went", waterfall(stages)),
     decisionPart(receipt.decision),
     betweenPart(receipt.between),
     attemptsPart(receipt.attempts),

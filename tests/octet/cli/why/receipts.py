@@ -94,6 +94,7 @@ def _ask(draw: st.DrawFn, receipt: Any, names: Names) -> None:
             reason=draw(st.sampled_from(REASONS)),
             message=names("said"),
             seconds=draw(SECONDS),
+            began=draw(SECONDS),
         )
     if failures and draw(st.booleans()):
         return

@@ -224,9 +224,13 @@ async def check_sums(routed: RouterHarness, asks: Sequence[inference_pb2.InferRe
         document = await why_json(routed, each.request_id, capsys)
         lines = [line for line in document["told"]["lines"] if not line.startswith("by the")]
         rows = [re.match(r"(.+?) +([\d.]+) ms(  \||$)", line) for line in lines]
-        figures = {found[1]: round(10 * float(found[2])) for found in rows if found is not None}
-        total = figures.pop("total")
-        assert len(figures) == 5 and sum(figures.values()) == total
+        figures = [(found[1], round(10 * float(found[2]))) for found in rows if found is not None]
+        (name, total), stages = figures[-1], [each for each in figures[:-1] if not each[0].startswith(" ")]
+        assert name == "total" and sum(figure for _, figure in stages) == total
+        assert [name for name, _ in stages][:5] == ["decision", "dispatch", "admission", "first token", "answer"]
+        parts = {each["name"]: each["parts"] for each in document["stages"]["parts"]}
+        assert "prefill" in [part["name"] for part in parts["first token"]]
+        assert len(figures) == 1 + len(parts) + sum(map(len, parts.values()))
         assert abs(total / 10_000 - document["receipt"]["timings"]["total"]) < 0.0001
 
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from admission.breakers import BreakerRecord, BreakerState, BreakerStatus, may_serve
 from admission.breakers import breaker_status as shown_state
-from octet.cli.why import explain_request, format_explanation, format_waterfall, time_stages
+from octet.cli.why import explain_request, format_explanation, format_waterfall
 from octet.cli.why_sections import MAX_ATTEMPTS, REASON_TEXTS
 from octet.client.operator import RequestExplanation
-from octet.client.records import Timings
+from octet.client.receipts import Receipt
+from octet.client.stages import UNITS_PER_SECOND, Stage, request_stages
 from octet.client.wire_record import enum_label
 from octet.terminal import format_seconds
 from octet.v1 import error_pb2, specialist_pb2
@@ -217,15 +218,53 @@ def test_any_message_is_explained_without_control_characters(explanation: wire.S
     assert all(len(line) <= max(width, 22) for line in text.split("\n\ntime\n")[0].splitlines())
 
 
-seconds = st.floats(0, 1e6)
+def check_parts(stage: Stage) -> None:
+    """Check that the parts of a stage, at every depth, follow one another and fill it."""
+    assert 0 <= stage.start <= stage.end
+    if stage.parts:
+        assert (stage.parts[0].start, stage.parts[-1].end) == (stage.start, stage.end)
+        assert all(one.end == following.start for one, following in pairwise(stage.parts))
+        assert sum(each.length for each in stage.parts) == stage.length
+    for each in stage.parts:
+        check_parts(each)
 
 
-@given(st.builds(Timings, *[st.none() | seconds] * 4, seconds))
-def test_stages_follow_one_another_and_add_up(timings: Timings) -> None:
-    found = time_stages(timings)
-    assert found[0].start == 0 and found[-1].end == round(timings.total * 10_000)
-    assert all(one.end == next_.start for one, next_ in pairwise(found))
-    assert all(each.start <= each.end for each in found)
+@given(explanations() | messages(wire.Story))
+@settings(max_examples=150, deadline=None)
+def test_parts_of_every_stage_add_up_to_it(explanation: wire.Story) -> None:
+    receipt = RequestExplanation.from_wire(explanation).receipt
+    whole = request_stages(receipt)
+    check_parts(whole)
+    assert (whole.start, bool(whole.parts)) == (0, whole.length > 0 or bool(whole.parts))
+    if 0 <= receipt.timings.total <= 1e9:
+        assert whole.end == round(receipt.timings.total * UNITS_PER_SECOND)
+
+
+@given(st.lists(st.tuples(*[st.floats(0, 2)] * 2, st.booleans()), max_size=4), *[st.floats(0, 2)] * 3)
+def test_time_of_no_attempt_is_other(
+    attempts: list[tuple[float, float, bool]], dispatched: float, waited: float, queued: float
+) -> None:
+    """The parts are what was measured, clipped to their stage; the rest is an explicit part of its own."""
+    receipt = wire.Receipt(accepted=specialist_pb2.Accepted())
+    timings = receipt.timings
+    timings.decided = timings.dispatched = dispatched
+    timings.accepted = dispatched + waited
+    timings.first_chunk = timings.answered = timings.total = dispatched + waited + 1
+    receipt.usage.timings.queued = queued
+    for number, (began, seconds, has_failed) in enumerate(attempts):
+        reason = error_pb2.ERROR_REASON_QUEUE_FULL if has_failed else error_pb2.ERROR_REASON_UNSPECIFIED
+        receipt.attempts.add(replica=f"r-{number}", began=began, seconds=seconds, reason=reason)
+    stages = {each.name: each for each in request_stages(Receipt.from_wire(receipt)).parts}
+    waiting = {each.name: each.length for each in stages["first token"].parts}
+    least = min(round(queued * UNITS_PER_SECOND), stages["first token"].length)
+    expected = {"queue": least, "other": UNITS_PER_SECOND - least} if least else {}
+    assert waiting == {name: length for name, length in expected.items() if length}
+    for part in stages["admission"].parts:
+        if part.name != "other":
+            began, seconds, has_failed = attempts[int(part.name.removeprefix("r-"))]
+            assert part.has_failed == has_failed
+            assert part.start >= round(began * UNITS_PER_SECOND)
+            assert part.end <= round((began + seconds) * UNITS_PER_SECOND)
 
 
 @given(explanations())
@@ -233,10 +272,18 @@ def test_stages_follow_one_another_and_add_up(timings: Timings) -> None:
 def test_displayed_figures_add_up(explanation: wire.Story) -> None:
     lines = format_waterfall(RequestExplanation.from_wire(explanation).receipt)
     rows = [found for line in lines if (found := _ROW.fullmatch(line)) and not line.startswith("by the")]
-    figures = [round(10 * float(found[2])) for found in rows]
-    assert rows[-1][1] == "total" and sum(figures[:-1]) == figures[-1]
-    assert abs(figures[-1] - explanation.receipt.timings.total * 10_000) <= 0.5 + 1e-6
-    assert len({len(found[3]) for found in rows[:-1]}) == 1, "all bars must have the same width"
+    sums: list[list[int]] = []  # a stage, then its parts
+    for row in rows[:-1]:
+        figure = round(10 * float(row[2]))
+        if row[1].startswith(" "):
+            sums[-1].append(figure)
+        else:
+            sums.append([figure])
+    total = round(10 * float(rows[-1][2]))
+    assert rows[-1][1] == "total" and sum(stage[0] for stage in sums) == total
+    assert all(sum(parts) == stage for stage, *parts in sums if parts)
+    assert abs(total - explanation.receipt.timings.total * 10_000) <= 0.5 + 1e-6
+    assert len({len(found[3]) for found in rows[:-1]}) <= 1, "all bars must have the same width"
 
 
 def test_kept_attempts_match_the_receipt() -> None:

@@ -1,8 +1,9 @@
 // The replicas of a specialist: queues, running requests and KV blocks.
 
 import { actionButton, keyed, make, setData, setText, setWidth, show } from "./dom.js";
-import { SEPARATOR, count, percent, seconds, words } from "./format.js";
+import { SEPARATOR, ago, count, percent, seconds, words } from "./format.js";
 import { drainReplica, undrainReplica } from "./operations.js";
+import { fresh } from "./state.js";
 
 const TONES = { serving: "good", connecting: "warn", hung: "bad", draining: "warn", drained_by_operator: "warn" };
 
@@ -31,9 +32,10 @@ function replica() {
   const status = make("span", { class: "badge" });
   const drain = actionButton("Drain…", () => (isDrained(shown.info) ? undrainReplica(shown) : drainReplica(shown)));
   const figures = make("span", { class: "small-text" });
+  const restarts = make("span", { class: "small-text restarts" });
   const blocks = blockBar();
   const head = make("div", { class: "name" }, name, status);
-  const node = make("li", { class: "replica" }, head, drain, make("div", { class: "load" }, figures, ...blocks.nodes));
+  const node = make("li", { class: "replica" }, head, drain, make("div", { class: "load" }, figures, restarts, ...blocks.nodes));
 
   function update(given) {
     shown = given;
@@ -46,12 +48,20 @@ function replica() {
     setText(drain, `${what}…`);
     drain.setAttribute("aria-label", `${what} replica ${info.name}…`);
     setText(figures, figuresOf(info, load));
+    show(restarts, Boolean(info.restarts));
+    setText(restarts, info.restarts ? restartsOf(info) : "");
     blocks.update(load?.blocks ?? null);
   }
   return { node, update };
 }
 
 const isDrained = (info) => info.status === "drained_by_operator";
+
+function restartsOf(info) {
+  const times = `${count(info.restarts)} ${info.restarts === 1 ? "restart" : "restarts"}`;
+  const why = info.last_restart_reason ? `: ${info.last_restart_reason}` : "";
+  return info.last_restart_unix_ms ? `${times}${SEPARATOR}last ${ago(info.last_restart_unix_ms, fresh.nowMs)}${why}` : `${times}${why}`;
+}
 
 function figuresOf(info, load) {
   const of = (value, most) => (most ? `${count(value)}/${count(most)}` : count(value));

@@ -7,6 +7,14 @@ import { holdBreaker, releaseBreaker } from "./operations.js";
 const TONES = { closed: "good", shadow_only: "bad", recovering: "warn" };
 const STATES = { closed: "closed", shadow_only: "open, shadows only", recovering: "open, recovering" };
 
+/** The state of a breaker, or of its hold, as {text, tone}. */
+export function breakerState(breaker) {
+  if (breaker === null) return { text: "no breaker", tone: "" };
+  const { hold, state } = breaker;
+  if (hold) return { text: `held ${hold}`, tone: hold === "open" ? "bad" : "warn" };
+  return { text: STATES[state] ?? state, tone: TONES[state] ?? "note" };
+}
+
 export function breakerPart() {
   let view = null;
   const badge = make("span", { class: "badge" });
@@ -26,8 +34,9 @@ export function breakerPart() {
     show(node, breaker !== null);
     if (breaker === null) return;
     const held = breaker.hold;
-    setText(badge, held ? `held ${held}` : (STATES[breaker.state] ?? breaker.state));
-    setData(badge, "tone", held ? (held === "open" ? "bad" : "warn") : (TONES[breaker.state] ?? "note"));
+    const { text, tone } = breakerState(breaker);
+    setText(badge, text);
+    setData(badge, "tone", tone);
     setText(since, breaker.since_unix_ms ? duration((now - breaker.since_unix_ms) / 1000) : "");
     show(hold, Boolean(held));
     setText(hold, held ? `${breaker.hold_by}: ${breaker.hold_why}` : "");

@@ -11,12 +11,14 @@ const ROWS = [
 const QUANTILES = ["p50", "p95", "p99"];
 const NAMES = { admission_to_first_token: "first token" };
 
+export const objectivesOf = (slo) => new Map((slo?.objectives ?? []).map((each) => [each.name, each]));
+
 export function sloPart(name) {
   const cells = new Map();
   const rows = ROWS.map(([field, title, about]) => {
     const row = make("tr", {}, make("th", { scope: "row", title: about }, title));
     for (const quantile of QUANTILES) {
-      const cell = latencyCell();
+      const cell = objectiveCell(seconds, "≤");
       cells.set(`${field}_${quantile}`, cell);
       row.append(cell.node);
     }
@@ -32,7 +34,7 @@ export function sloPart(name) {
 
   function update(view) {
     const slo = view.slo;
-    const objectives = new Map((slo?.objectives ?? []).map((each) => [each.name, each]));
+    const objectives = objectivesOf(slo);
     for (const [field] of ROWS) {
       for (const quantile of QUANTILES) {
         const id = `${field}_${quantile}`;
@@ -46,22 +48,23 @@ export function sloPart(name) {
   return { node, update };
 }
 
-function latencyCell() {
+/** A figure and its objective, marked in words and by a sign as met or missed. `title` names its column on a phone. */
+export function objectiveCell(format, comparison, title) {
   const value = make("span", { class: "value" });
   const sign = make("span", { "aria-hidden": "true" });
   const verdict = make("span", { class: "unseen" });
   const target = make("span");
   const aim = make("span", { class: "aim" }, sign, verdict, target);
-  const node = make("td", {}, value, aim);
+  const node = make("td", { class: "num", "data-of": title }, value, aim);
   const update = (current, objective) => {
-    setText(value, seconds(current));
-    const known = objective !== undefined && current !== null;
+    setText(value, format(current));
+    const known = objective !== undefined && isMeasured(objective);
     value.classList.toggle("missed-value", known && !objective.met);
     aim.classList.toggle("met", known && objective.met);
     aim.classList.toggle("missed", known && !objective.met);
     setText(sign, known ? (objective.met ? "✓ " : "✗ ") : "");
     setText(verdict, known ? (objective.met ? "met: " : "missed: ") : "");
-    setText(target, objective ? `≤ ${seconds(objective.target)}` : "");
+    setText(target, objective ? `${comparison}\u00a0${format(objective.target)}` : "");
   };
   return { node, update };
 }
@@ -70,7 +73,7 @@ function latencyCell() {
 function targetSummary(slo) {
   const objectives = slo?.objectives ?? [];
   if (!objectives.length) return "No targets are configured.";
-  const texts = [countMet(objectives)];
+  const texts = [metSummary(slo)];
   const worst = worstBurn(objectives);
   if (worst) {
     const burns = worst.burns.filter((each) => each.rate !== null);
@@ -82,14 +85,21 @@ function targetSummary(slo) {
   return texts.join(SEPARATOR);
 }
 
-/** A target without measurements is neither met nor missed. */
-function countMet(objectives) {
-  const measured = objectives.filter((each) => each.current !== null);
-  const kept = measured.filter((each) => each.met).length;
-  const rest = objectives.length - measured.length;
-  if (rest === 0) return `${kept} of ${objectives.length} targets met`;
-  if (measured.length === 0) return `${rest} ${rest === 1 ? "target" : "targets"}, not measured yet`;
-  return `${kept} of ${measured.length} measured targets met${SEPARATOR}${rest} not measured yet`;
+/** A target without samples is neither met nor missed. If all samples are failures, there is no current figure. */
+export const isMeasured = ({ current, burns }) => current !== null || burns.some((each) => each.samples > 0);
+
+export function countMet(slo) {
+  const objectives = slo?.objectives ?? [];
+  const measured = objectives.filter(isMeasured);
+  return { all: objectives.length, measured: measured.length, met: measured.filter((each) => each.met).length };
+}
+
+function metSummary(slo) {
+  const { all, measured, met } = countMet(slo);
+  const rest = all - measured;
+  if (rest === 0) return `${met} of ${all} targets met`;
+  if (measured === 0) return `${rest} ${rest === 1 ? "target" : "targets"}, not measured yet`;
+  return `${met} of ${measured} measured targets met${SEPARATOR}${rest} not measured yet`;
 }
 
 function worstBurn(objectives) {
