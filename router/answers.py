@@ -11,6 +11,7 @@ class ChunkCollector:
         self.token_ids: list[int] = []
         self.logprobs: list[wire.TokenLogprobs] = []
         self._calls = ToolCallBuffer()
+        self.embedding: list[float] = []
         self.num_bytes = 0  # the serialized size of the chunks
 
     def add(self, chunk: wire.Chunk) -> None:
@@ -19,6 +20,7 @@ class ChunkCollector:
         self.token_ids.extend(chunk.token_ids)
         self.logprobs.extend(chunk.logprobs)
         self._calls.add(chunk.tool_calls)
+        self.embedding.extend(chunk.embedding)
 
     @property
     def text(self) -> str:
@@ -45,6 +47,6 @@ class ResponseCollector:
         if event.HasField("chunk"):
             self.answer.add(event.chunk)
         elif event.HasField("receipt"):
-            fields = ("text", "token_ids", "logprobs", "tool_calls")
+            fields = ("text", "token_ids", "logprobs", "tool_calls", "embedding")
             collected = {name: getattr(self.answer, name) for name in fields}
             self.response = inference.InferResponse(receipt=event.receipt, **collected)

@@ -1,6 +1,6 @@
 """Typed refusals of the router: the reason, the field, the limit and the value."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import grpc
 
@@ -27,6 +27,20 @@ def unknown_specialist(field: str, name: str, known: Iterable[str]) -> Refusal:
     message = f"unknown specialist {shown}; known specialists are {listed}"
     limit = f"one of {listed}"
     return Refusal(wire.ERROR_REASON_UNKNOWN_SPECIALIST, message, field=field, limit=limit, value=shown)
+
+
+def no_embeddings(forced: Sequence[str], known: Sequence[str]) -> Refusal:
+    """Refuse an embedding that no specialist computes, or for which the caller must name one of several."""
+    listed = ", ".join(known)
+    subject = f"the specialist {forced[0]}" if forced else "no specialist"
+    problem = f"{subject} {'does not compute' if forced else 'computes'} embeddings"
+    if not known:
+        advice = "set `embeddings: true` for a specialist in the router's configuration"
+    else:
+        problem = problem if forced else "several specialists compute embeddings"
+        advice = f"name one that does: {listed} (over HTTP, the model octet/{known[0]})"
+    limit = f"one of {listed}" if known else ""
+    return Refusal(wire.ERROR_REASON_UNKNOWN_SPECIALIST, f"{problem}; {advice}", field="force_specialists", limit=limit)
 
 
 def unknown_intent(name: str, known: Iterable[str]) -> Refusal:

@@ -267,6 +267,7 @@ class RoutingDecision:
 
 _CONTENT_FIELDS = (
     *("adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "structure"),
+    "embed",
 )
 
 
@@ -302,6 +303,7 @@ class Request:
     caller: CallerIdentity = ANONYMOUS
     tools: tuple[wire.Tool, ...] = ()
     tool_choice: wire.ToolChoice | None = None
+    embed: bool = False  # whether the caller wants the prompt's embedding instead of an answer
 
     policy: "RoutingPolicy" = field(init=False, repr=False, compare=False)  # the routing policy in force on arrival
     draft: "ReceiptDraft" = field(init=False, repr=False, compare=False)
@@ -319,6 +321,11 @@ class Request:
     @property
     def first_token_by(self) -> float:
         return self.deadline if self.first_deadline is None else min(self.first_deadline, self.deadline)
+
+    @property
+    def has_text_answer(self) -> bool:
+        """Whether the answer is nothing but text. Only such an answer can be verified or compared."""
+        return not self.embed and not self.may_call_tools
 
     @property
     def may_call_tools(self) -> bool:

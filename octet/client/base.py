@@ -104,8 +104,9 @@ class ClientBase:
     def _is_closed(self) -> bool:
         return self._closed
 
-    def _prepare(self, prompt: str | None, options: Mapping[str, Any]) -> Attempts:
+    def _prepare(self, prompt: str | None, options: Mapping[str, Any], *, embed: bool = False) -> Attempts:
         prepared = request.prepare_request(prompt, options)
+        prepared.message.embed = embed
         schedule = self._schedule(self._max_retries, *prepared.timeouts)
         return Attempts(prepared.message_for, schedule, self._error, self._is_closed, prepared.metadata)
 

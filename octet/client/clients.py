@@ -48,6 +48,11 @@ class Client(SyncClientBase):
         """Count the tokens of the prompt or conversation for the specialist that would answer it now."""
         return TokenCount.from_wire(self._call("Inference.CountTokens", self._prepare(prompt, options)))
 
+    def embed(self, text: str, **options: Unpack[Options]) -> list[float]:
+        """Return the text's embedding, a vector of length 1, by the specialist in `force` or the only one that computes
+        embeddings."""
+        return list(self._call("Inference.Infer", self._prepare(text, options, embed=True)).embedding)
+
     def conversation(
         self, session_id: str | None = None, system: str | None = None, **options: Unpack[Options]
     ) -> Conversation:
@@ -148,6 +153,9 @@ class AsyncClient(ClientBase):
 
     async def count_tokens(self, prompt: str | None = None, **options: Unpack[Options]) -> TokenCount:
         return TokenCount.from_wire(await self._call("Inference.CountTokens", self._prepare(prompt, options)))
+
+    async def embed(self, text: str, **options: Unpack[Options]) -> list[float]:
+        return list((await self._call("Inference.Infer", self._prepare(text, options, embed=True))).embedding)
 
     def conversation(
         self, session_id: str | None = None, system: str | None = None, **options: Unpack[Options]

@@ -156,6 +156,8 @@ class JobManager:
         if not kept.HasField("priority"):
             kept.priority = self._config.priority
         validated = self._server.validator.validate(kept, None, None)
+        if validated.embed:
+            raise invalid_field("embed", "unset for a job, whose answer is text", "true")
         self._server.policy.apply_rules(validated)
         seconds = kept.timeout_ms / 1000 if kept.HasField("timeout_ms") else self._config.timeout
         now_ms, caller = self._server.wall_ms(), current_caller()

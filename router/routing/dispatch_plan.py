@@ -155,8 +155,8 @@ class DispatchPlan:
 
 
 def plan_dispatch(request: Request, ensemble: Ensemble, status: FleetStatus, uniform: UniformSource) -> DispatchPlan:
-    """Plan the dispatch of a request whose decision names a primary. An answer that may contain tool calls is neither
-    evaluated nor compared, because verifiers read only text."""
+    """Plan the dispatch of a request whose decision names a primary. An answer that may contain tool calls and an
+    embedding are neither evaluated nor compared, because verifiers read only text."""
     return _Planning(request, ensemble, status).plan(uniform)
 
 
@@ -185,11 +185,11 @@ class _Planning:
         if all(reasons):
             return self._refuse(no_fit_replica(reasons), first, knobs)
         moved = bool(second) and self._moves_to_second(first, second, knobs)
-        shadow = None if request.may_call_tools or moved else self._order_shadow(first, knobs, uniform)
+        shadow = None if moved or not request.has_text_answer else self._order_shadow(first, knobs, uniform)
         order = (second, first) if moved else (first, second)
         candidates = tuple(self._candidate(name) for name in order if name)
         between = self._between(candidates[0].specialist, candidates[0], shadow, knobs, self._why(first, knobs, moved))
-        sample = not request.may_call_tools and self._is_sampled(candidates[0], shadow, uniform)
+        sample = request.has_text_answer and self._is_sampled(candidates[0], shadow, uniform)
         return DispatchPlan(candidates, shadow, sample, between)
 
     def _first_specialist(self) -> tuple[str, list[str]]:
@@ -209,8 +209,13 @@ class _Planning:
         return "", rejected
 
     def _fallback(self, specialist: str) -> str:
-        """Return the configured fallback; "" if there is none or the caller forces specialists."""
-        return "" if self.request.force else configured_fallback(specialist, self.request, self.ensemble)
+        """Return the configured fallback; "" if there is none, if the caller forces specialists, or for an embedding:
+        embeddings of different models cannot be compared."""
+        return (
+            ""
+            if self.request.force or self.request.embed
+            else configured_fallback(specialist, self.request, self.ensemble)
+        )
 
     def _objection(self, name: str) -> str:
         fallback = self.status.specialists[name]

@@ -11,7 +11,7 @@ from octet.identity import digest_parts
 from octet.rpc.messages import copy_message
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2 as specialist_wire
-from router.refusals import unknown_intent, unknown_specialist
+from router.refusals import no_embeddings, unknown_intent, unknown_specialist
 from router.request import DecisionSource, Request, RoutingDecision
 from router.routing.classifier.base import ClassifierUnavailable, Distribution
 from router.routing.rules.detectors import rule_detector
@@ -104,6 +104,18 @@ def build_replica_request(
         max_tokens = min(max_tokens, specialist.context)
     if request.first_deadline is not None:
         first_token_ms = max(1, floor((seconds_left - (request.deadline - request.first_deadline)) * 1000))
+    timeout_ms = max(1, floor(seconds_left * 1000))
+    if request.embed:
+        return specialist_wire.GenerateRequest(
+            request_id=request.request_id,
+            text=request.messages[0].content,
+            adapters=adapters,
+            priority=request.priority,
+            timeout_ms=timeout_ms,
+            first_token_timeout_ms=first_token_ms,
+            tenant_salt=request.tenant_salt,
+            embed=True,
+        )
     return specialist_wire.GenerateRequest(
         request_id=request.request_id,
         chat=specialist_wire.Chat(
@@ -117,7 +129,7 @@ def build_replica_request(
         stop=request.stop,
         ignore_eos=request.ignore_eos,
         priority=request.priority,
-        timeout_ms=max(1, floor(seconds_left * 1000)),
+        timeout_ms=timeout_ms,
         first_token_timeout_ms=first_token_ms,
         tenant_salt=request.tenant_salt,
         context_size=request.context_size,
@@ -193,6 +205,8 @@ class RoutingPolicy:
     def apply_rules(self, request: Request) -> RuleResult:
         """Decide by forced specialists, else by intent, else by rules. Raises Refusal for unknown names."""
         intent = self._check_names(request)
+        if request.embed:
+            return RuleResult(self._choose_embedder(request))
         if request.force:
             return _choose_forced(request, intent)
         if request.exclude and set(request.exclude).issuperset(self.specialists):
@@ -214,6 +228,18 @@ class RoutingPolicy:
                 return RuleResult(self._choose("rule", rule.name, why, rule.specialist, request), tuple(notes))
             notes.append(f"{why}; it belongs to {rule.specialist}, which the caller excluded")
         return RuleResult(None, tuple(notes))
+
+    def _choose_embedder(self, request: Request) -> RoutingDecision:
+        """Choose the forced specialist, or the only one that computes embeddings. There is no second choice. Raises
+        Refusal if the choice is not clear."""
+        known = [each.name for each in self.ensemble.specialists if each.embeddings]
+        allowed = [name for name in request.force[:1] or known if name in known and name not in request.exclude]
+        if len(allowed) != 1:
+            raise no_embeddings(request.force[:1], known)
+        if request.force:
+            return RoutingDecision("forced", "force_specialists", f"the caller asked for {allowed[0]}", allowed[0])
+        why = f"{allowed[0]} is the only specialist that computes embeddings"
+        return RoutingDecision("rule", "embeddings", why, allowed[0])
 
     def _conclude(
         self, request: Request, result: RuleResult, scores: Distribution | None, digest: str, notes: tuple[str, ...]
@@ -384,6 +410,8 @@ def request_digest(request: Request) -> str:
     names = (request.intent, request.force, request.exclude, request.adapters)
     numbers = (request.max_experts, request.max_tokens, request.min_tokens, request.priority)
     parts = [request.text.encode(), repr((names, numbers)).encode(), sampling]
+    if request.embed:
+        parts.append(b"embed")
     if request.structure is not None:
         parts.append(request.structure.SerializeToString(deterministic=True))
     if request.tools:

@@ -147,7 +147,10 @@ class RequestValidator:
             caller=caller,
             tools=tools,
             tool_choice=tool_choice,
+            embed=message.embed,
         )
+        if request.embed:
+            _check_embed(message)
         if request.structure is not None and request.may_call_tools:
             raise invalid_field("structure", "unset when tools are offered, unless tool_choice is none", "a structure")
         return request
@@ -261,6 +264,14 @@ class RequestChecks(FieldChecks):
             allowed = f"a printable session id of at most {limit} bytes"
             raise invalid_field("metadata", allowed, f"session_id {shorten(session)}")
         return metadata
+
+
+def _check_embed(message: wire.InferRequest) -> None:
+    """Raises Refusal for a field that would have no effect on an embedding."""
+    for field in ("messages", "tools", "structure", "sampling", "validate"):
+        given = getattr(message, field) if field in ("messages", "tools", "validate") else message.HasField(field)
+        if given:
+            raise invalid_field(field, "unset when embed is set", "both")
 
 
 def fill_template(template: str, prompt: str, body: str, max_bytes: int) -> str:

@@ -35,6 +35,10 @@ from specialist.scheduling.step import (
 )
 
 
+def _never(_: BlockKey) -> bool:
+    return False
+
+
 class PureAttention:
     """Manages the states of sequences whose model has no recurrent layers: all that was computed is in the blocks."""
 
@@ -42,7 +46,8 @@ class PureAttention:
         self.pool = pool
 
     def plan(self, seq: Sequence, headroom: int) -> AdmissionPlan:
-        return self.pool.admit(seq.chain, self._slots(seq), headroom=headroom)
+        resumable = None if seq.request.hidden_sum is None else _never  # cached blocks have no hidden states
+        return self.pool.admit(seq.chain, self._slots(seq), headroom=headroom, resumable=resumable)
 
     def enter(self, seq: Sequence, plan: AdmissionPlan) -> None:
         """Take the planned blocks. Raises SnapshotUnusable, without taking any, if a snapshot cannot be restored."""

@@ -118,6 +118,8 @@ _NO_HITS = PrefixHits()
 def peek_prefix_hits(scheduler: Scheduler, request: Request) -> PrefixHits:
     """Return the hits that the request would have if it were admitted now. Only reads, so any thread may call it; the
     result may be one step old."""
+    if request.hidden_sum is not None:
+        return _NO_HITS
     pool = scheduler.pool
     root = chain_root(request.lane, request.tenant_salt, scheduler.config.kv_dtype, pool.block_size)
     chain = TokenChain(root, pool.block_size, request.prompt)

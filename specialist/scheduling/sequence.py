@@ -87,6 +87,15 @@ class TokenGuide(Protocol):
         """Whether `generated` and then `fresh` complete the structure, so that only a stop token can follow."""
 
 
+class HiddenSum(Protocol):
+    """The sum of the final hidden states of a prompt, to which the engine adds each chunk in order. Adding a chunk that
+    starts at 0 begins again, as after a preemption."""
+
+    def begin(self, start: int, stop: int) -> Any:
+        """Return the array to which the engine adds the states of tokens [start, stop). Raises ValueError unless they
+        follow the tokens that were added before."""
+
+
 _SECRET = ("tenant_salt", "session_key")
 
 FinishReason = Literal["stop", "length", "cancelled", "deadline", "error", "shed"]
@@ -110,6 +119,7 @@ class Request:
     tenant_salt: bytes = b""  # requests with different salts never share a cached block
     session_key: bytes = b""  # the same for all requests of a conversation; empty without one
     guide: TokenGuide | None = None  # set if the answer must follow a structure
+    hidden_sum: HiddenSum | None = None  # set if the prompt's embedding is wanted; its tokens are never cache hits
 
     def __post_init__(self) -> None:
         self._require(isinstance(self.request_id, str) and self.request_id != "", "request_id", "a non-empty string")

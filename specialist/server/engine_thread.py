@@ -233,7 +233,7 @@ class EngineThread:
         if event.reason == "error":
             _log.error("request %s failed: %s", served.public_id, event.detail, extra=served.log_fields)
         try:
-            rest = served.answer.finish()
+            rest = served.finish_answer(event)
         except Exception:
             _log.error("request %s failed at its end", served.public_id, exc_info=True, extra=served.log_fields)
             rest, event = AnswerChunk(""), event._replace(reason="error")

@@ -20,7 +20,7 @@ from specialist.adapters.catalog import lease_adapters
 from specialist.scheduling.loop import SHADOW_PRIORITY, make_booking, peek_prefix_hits
 from specialist.scheduling.sequence import Request
 from specialist.server.replica import AssembledReplica
-from specialist.server.served_request import AnswerText, ServedRequest
+from specialist.server.served_request import AnswerText, PromptEmbedding, ServedRequest
 from specialist.server.settings import ServiceSettings
 from specialist.server.validation import GenerateValidator
 from specialist.text.prompt import ChatPrompt, Structure, TemplateRefused, TokenPrompt, ToolOffer, ToolsUnsupported
@@ -72,6 +72,8 @@ class RequestPreparer:
         guide = await self._structures.guide(served, calling)
         digests, served.release = lease_adapters(self._replica.adapters, served.adapters)
         try:
+            if served.embed:
+                served.embedding = PromptEmbedding(self._replica.model.hidden_size)
             served.request = self._request(served, prompt, digests, arrival, seconds_left, guide)
             served.public_id = served.caller_id or uuid4().hex
             served.answer = self._answer(served, calling)
@@ -122,6 +124,7 @@ class RequestPreparer:
             tenant_salt=served.tenant_salt,
             session_key=served.session_key,
             guide=guide,
+            hidden_sum=served.embedding,
         )
 
     def _booking(self, served: ServedRequest) -> Booking:
@@ -129,7 +132,7 @@ class RequestPreparer:
         request = served.request
         hits = peek_prefix_hits(self._replica.scheduler, request)
         caller = f"{served.tenant_salt.hex()}/{served.caller_id}" if served.caller_id else ""
-        exact = served.ignore_eos and not served.stop and request.guide is None
+        exact = served.embed or (served.ignore_eos and not served.stop and request.guide is None)
         return make_booking(request, shadow=served.shadow, exact=exact, hits=hits, caller=caller)
 
     async def _tokenize(self, served: ServedRequest) -> tuple[int, ...]:

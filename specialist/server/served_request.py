@@ -7,6 +7,9 @@ from itertools import groupby
 from math import inf
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from admission.forecast.bookings import Admit, Booking, DeadlineKind, Refuse
 from octet.identity import Lane
 from octet.rpc import refusal
@@ -36,12 +39,14 @@ class AnswerChunk(NamedTuple):
     tokens: tuple[int, ...] = ()
     logprobs: tuple[SampledLogprobs, ...] = ()
     calls: tuple[ToolCallFragment, ...] = ()
+    embedding: tuple[float, ...] = ()
 
     @property
     def num_bytes(self) -> int:
         calls = sum(len(f"{part.call_id}{part.name}{part.arguments}".encode()) for part in self.calls)
         logprobs = sum(_LOGPROB_BYTES * (1 + len(each.top)) for each in self.logprobs)
-        return len(self.text.encode()) + calls + _TOKEN_BYTES * len(self.tokens) + logprobs
+        numbers = len(self.tokens) + len(self.embedding)
+        return len(self.text.encode()) + calls + _TOKEN_BYTES * numbers + logprobs
 
 
 class RequestUsage(NamedTuple):
@@ -60,6 +65,29 @@ class RequestUsage(NamedTuple):
     total: float
     preempted: float | None = None  # seconds of prefill and decode during which the request was preempted
     is_guide_exhausted: bool = False  # whether it failed because its own structure could not be followed further
+
+
+class PromptEmbedding:
+    """Sums the final hidden states of a prompt while its chunks are computed. Written by the engine's thread."""
+
+    def __init__(self, size: int) -> None:
+        self._total = np.zeros(size)
+        self._num_tokens = 0
+
+    def begin(self, start: int, stop: int) -> NDArray[np.float64]:
+        if start == 0:
+            self._total[:] = 0.0
+        elif start != self._num_tokens:
+            raise ValueError(f"the chunk starts at token {start}, but {self._num_tokens} tokens were added")
+        self._num_tokens = stop
+        return self._total
+
+    def normalized(self) -> list[float]:
+        """Return the mean scaled to length 1, which the number of tokens does not affect."""
+        length = float(np.linalg.norm(self._total))
+        if not 0 < length < inf:
+            raise ValueError(f"the hidden states add up to a vector of length {length}")
+        return [float(value) for value in self._total / length]
 
 
 RequestUpdate = Enqueued | AnswerChunk | RequestUsage | Refusal
@@ -179,7 +207,8 @@ def _merge_chunks(updates: list[RequestUpdate]) -> list[RequestUpdate]:
         tokens = tuple(token for chunk in chunks for token in chunk.tokens)
         logprobs = tuple(logprob for chunk in chunks for logprob in chunk.logprobs)
         calls = merge_call_parts(part for chunk in chunks for part in chunk.calls)
-        merged.append(AnswerChunk(text, tokens, logprobs, calls))
+        embedding = next((chunk.embedding for chunk in chunks if chunk.embedding), ())
+        merged.append(AnswerChunk(text, tokens, logprobs, calls, embedding))
     return merged
 
 
@@ -203,6 +232,7 @@ class ServedRequest:
     session_key: bytes = b""
     shadow: bool = False
     structure: Structure | None = None
+    embed: bool = False  # whether the caller wants the prompt's embedding instead of an answer
 
     # Filled in by preparation.
     request: Request = field(init=False)  # its id is the replica's own, because ids of callers may repeat
@@ -210,6 +240,7 @@ class ServedRequest:
     answer: AnswerText = field(init=False)
     release: Callable[[], None] = field(init=False)  # releases the adapters; called once
     booking: Booking = field(init=False)
+    embedding: PromptEmbedding | None = None
 
     # Filled in by the service.
     stream: OutputStream = field(init=False)
@@ -251,12 +282,21 @@ class ServedRequest:
         if self._preempted_since_token is not None:
             self._preempted_seconds = (self._preempted_seconds or 0.0) + self._preempted_since_token
             self._preempted_since_token = None
+        if self.embedding is not None:
+            return AnswerChunk("")  # the sampled token is not wanted
         return self.answer.push(event.tokens, event.logprobs)
 
+    def finish_answer(self, event: Finished) -> AnswerChunk:
+        """Return the rest of the answer: held-back text and calls, or the embedding."""
+        if self.embedding is None:
+            return self.answer.finish()
+        is_complete = event.reason in ("stop", "length")
+        return AnswerChunk("", embedding=tuple(self.embedding.normalized()) if is_complete else ())
+
     def usage(self, event: Finished, now: float) -> RequestUsage:
-        """Return the usage. Call it after `answer.finish`, which may still find a stop string."""
+        """Return the usage. Call it after `finish_answer`, which may still find a stop string."""
         reason: FinishReason = event.reason
-        if reason == "length" and self.answer.stop_string is not None:
+        if reason == "length" and (self.answer.stop_string is not None or self.embed):
             reason = "stop"
         return RequestUsage(
             reason=reason,
@@ -348,7 +388,8 @@ def _chunk(chunk: AnswerChunk, spell: Callable[[int], bytes]) -> wire.Chunk:
         wire.ToolCallPart(index=part.index, id=part.call_id, name=part.name, arguments=part.arguments)
         for part in chunk.calls
     ]
-    return wire.Chunk(text=chunk.text, token_ids=chunk.tokens, logprobs=logprobs, tool_calls=calls)
+    embedding = chunk.embedding
+    return wire.Chunk(text=chunk.text, token_ids=chunk.tokens, logprobs=logprobs, tool_calls=calls, embedding=embedding)
 
 
 def _logprobs(chosen: int, logprobs: SampledLogprobs, spell: Callable[[int], bytes]) -> wire.TokenLogprobs:

@@ -225,7 +225,9 @@ class SpecialistService:
         self.replica = replica
         self.engine = engine
         self._settings = settings
-        self._validator = GenerateValidator(GenerateLimits(replica.context, replica.codec.vocab_size))
+        self._validator = GenerateValidator(
+            GenerateLimits(replica.context, replica.codec.vocab_size, can_embed=replica.model.hidden_size > 0)
+        )
         self.controller = new_admission_controller(
             replica.scheduler, settings.max_waiting, replica.prices, random.random
         )

@@ -39,6 +39,7 @@ _MAX_TOOLS = 128
 class GenerateLimits:
     context: int  # tokens, prompt and answer together; limited by the model and by the pool
     vocab_size: int
+    can_embed: bool = False
 
     @property
     def prompt_tokens(self) -> int:
@@ -115,6 +116,7 @@ class GenerateLimits:
     def describe(self) -> Iterator[tuple[str, str]]:
         yield "request", f"at most {REQUEST_BYTES:,} bytes"
         yield "prompt", f"at most {self.prompt_tokens:,} tokens"
+        yield "embed", "true or false" if self.can_embed else "false"
         for field, most in self.sizes().items():
             yield field, f"at most {most:,} bytes"
         for field, most in self.counts().items():
@@ -155,13 +157,15 @@ class GenerateValidator(FieldChecks):
         prompt = self._prompt(message)
         if message.HasField("structure") and isinstance(prompt, ChatPrompt) and prompt.offer.is_open:
             raise invalid_field("structure", "unset when tools are offered, unless tool_choice is none", "a structure")
+        if message.embed:
+            self._check_embed(message, prompt)
         return ServedRequest(
             caller_id=self.identifier("request_id", message.request_id),
             prompt=prompt,
             adapters=self.names("adapters", message.adapters),
             sampling=self._sampling(message.sampling, min_tokens),
             seed=int(number("seed", 0)) if message.HasField("seed") else None,
-            max_tokens=max_tokens,
+            max_tokens=1 if message.embed else max_tokens,
             context=int(number("context_size", self.limits.context)),
             stop=self.stops(message.stop),
             ignore_eos=message.ignore_eos,
@@ -172,7 +176,17 @@ class GenerateValidator(FieldChecks):
             session_key=message.session_key,
             shadow=message.shadow,
             structure=self._structure(message),
+            embed=message.embed,
         )
+
+    def _check_embed(self, message: wire.GenerateRequest, prompt: Prompt) -> None:
+        if not self.limits.can_embed:
+            raise invalid_field("embed", "false, because this engine has no hidden states", "true")
+        if isinstance(prompt, ChatPrompt):
+            raise invalid_field("prompt", "text or tokens when embed is set", "chat")
+        for field in ("structure", "sampling"):
+            if message.HasField(field):
+                raise invalid_field(field, "unset when embed is set", "both")
 
     def seconds(self, message: wire.GenerateRequest | wire.WatchLoadRequest, field: str) -> float | None:
         """Return a field in milliseconds as seconds; None if it is not set."""

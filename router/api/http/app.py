@@ -27,6 +27,7 @@ from router.api.http.body import BodyReader
 from router.api.http.common_fields import list_model_names
 from router.api.http.completions import CompletionEndpoint
 from router.api.http.connection import ConnectionRoute, abort_connection, error_response
+from router.api.http.embeddings import create_embeddings
 from router.api.http.infer import infer, job_routes
 from router.api.http.openai_requests import parse_chat_request, parse_completion_request
 from router.api.http.openai_responses import ModelList, ModelObject, OpenAIWriter
@@ -65,6 +66,7 @@ class App:
         self.routes = [
             ConnectionRoute("/v1/chat/completions", openai(parse_chat_request), "POST"),
             ConnectionRoute("/v1/completions", openai(parse_completion_request), "POST"),
+            ConnectionRoute("/v1/embeddings", partial(create_embeddings, service, bodies), "POST"),
             ConnectionRoute("/v1/messages", anthropic, "POST"),
             ConnectionRoute("/v1/messages/count_tokens", partial(count_tokens, service, bodies), "POST"),
             ConnectionRoute("/v1/infer", partial(infer, service, bodies), "POST"),

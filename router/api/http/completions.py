@@ -171,10 +171,11 @@ class OctetReceipts(Struct, forbid_unknown_fields=True):
 
 
 def summarize_receipts(choices: Sequence[AnswerChoice]) -> OctetReceipts:
-    return OctetReceipts([_summarize(Receipt.from_wire(each.final_receipt)) for each in choices])
+    return OctetReceipts([summarize_receipt(each.final_receipt) for each in choices])
 
 
-def _summarize(receipt: Receipt) -> dict[str, Any]:
+def summarize_receipt(message: wire.Receipt) -> dict[str, Any]:
+    receipt = Receipt.from_wire(message)
     return {
         "request_id": receipt.request_id,
         "specialist": receipt.specialist,

@@ -132,6 +132,12 @@ INFER_FIELD_NAMES: Mapping[str, str] = {  # the body's names for the fields of a
 
 class InferRequest(JobRequest, kw_only=True):
     stream: bool | None = None
+    embed: bool | None = None
+
+    def to_wire(self) -> wire.InferRequest:
+        request = JobRequest.to_wire(self)
+        request.embed = bool(self.embed)
+        return request
 
 
 class TokenLogprob(Struct, forbid_unknown_fields=True):
@@ -160,6 +166,7 @@ class InferAnswer(Struct, forbid_unknown_fields=True, kw_only=True):
     validation: ValidationObject | None
     specialist: str
     usage: InferUsage
+    embedding: list[float] | UnsetType = UNSET
     receipt: ReceiptObject
 
 
@@ -218,6 +225,8 @@ def chunk_to_json(chunk: wire.Chunk) -> dict[str, Any]:
         found["tool_calls"] = [{name: getattr(each, name) for name in names} for each in chunk.tool_calls]
     if chunk.logprobs:
         found["logprobs"] = _logprobs(chunk.logprobs)
+    if chunk.embedding:
+        found["embedding"] = list(chunk.embedding)
     return found
 
 
@@ -232,6 +241,7 @@ def _answer_to_json(answer: wire.InferResponse, request: wire.InferRequest) -> I
         **_ending(receipt),
         specialist=receipt.specialist,
         usage=InferUsage(num_prompt, num_answer, num_prompt + num_answer, usage.cache_hit_tokens),
+        embedding=list(answer.embedding) if request.embed else UNSET,
         receipt=receipt.to_dict(),
     )
 

@@ -15,7 +15,7 @@ from octet.client.receipts import Receipt
 from octet.client.records import Validation
 from octet.telemetry.outcomes import OUTCOMES
 from octet.v1 import operator_pb2, overview_pb2
-from router.api.http import anthropic, errors, infer, openai_requests, openai_responses
+from router.api.http import anthropic, embeddings, errors, infer, openai_requests, openai_responses
 from router.api.http.common_fields import MODEL_PATTERN
 from router.api.http.fields import RANGE_KEY
 from router.api.http.operator_routes import OPERATOR_CHANGES
@@ -47,6 +47,7 @@ _ERROR_DESCRIPTIONS: Mapping[int, str] = {
 }
 _PREFIX = "#/components/schemas/"
 _STRUCTS = (
+    *(embeddings.EmbeddingRequest, embeddings.EmbeddingList),
     *(openai_requests.ChatRequest, openai_requests.CompletionRequest, openai_responses.ChatCompletion),
     *(openai_responses.ModelList, openai_responses.TextCompletion),
     *(anthropic.MessageRequest, anthropic.CountRequest, anthropic.AnthropicMessage, anthropic.InputTokenCount),
@@ -198,6 +199,13 @@ def _add_inference(paths: _Paths) -> None:
     prompt = {"model": "octet", "prompt": _QUESTION, "max_tokens": 64}
     answer("/v1/chat/completions", "chat", "ChatRequest", _CHAT, "ChatCompletion")
     answer("/v1/completions", "complete", "CompletionRequest", prompt, "Completion")
+    paths.add(
+        *("POST /v1/embeddings", "embed"),
+        "the embeddings of texts, by a specialist that computes them",
+        _json("EmbeddingList"),
+        errors=_ANSWER_ERRORS,
+        body=("EmbeddingRequest", {"model": "octet", "input": _QUESTION}),
+    )
     answer("/v1/messages", "createMessage", "MessageRequest", _CHAT, "AnthropicMessage", "AnthropicError")
     answer("/v1/infer", "infer", "InferRequest", _INFER, "Answer", "PartialError")
     paths.add(

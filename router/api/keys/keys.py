@@ -110,7 +110,14 @@ RPC_ACCESS: Mapping[str, Access] = MappingProxyType(  # by the full name of the 
 )
 _OPEN_ROUTES = ("/openapi.json", "/healthz", "/readyz", "/dashboard", "/dashboard/{file:path}")
 _CALL_ROUTES = (
-    *("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/infer"),
+    *(
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/embeddings",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/infer",
+    ),
     *("/v1/jobs", "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/events", "/v1/jobs/{job_id}/cancel"),
     *("/v1/models", "/v1/models/{model:path}", "/v1/receipts/{request_id}", "/v1/slo"),
 )

@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Protocol
 
 import numpy as np
@@ -90,6 +90,10 @@ class Decoder(Protocol):
         device and are applied in order to every row. The caller ensures that tokens are in the vocabulary, positions
         are within the context, and no slot occurs twice. Slots outside a row's context never affect that row."""
 
+    def add_hidden(self, start: int, stop: int, total: NDArray[np.float64]) -> None:
+        """Add the final hidden states of tokens [start, stop) of the last batch to `total` [hidden], one token after
+        the other, so that the sum does not depend on how a prompt was split into chunks."""
+
     def zero(self, slots: Sequence[int]) -> None: ...
 
 
@@ -111,9 +115,17 @@ class NativeEngine:
         wanted = [sample_row for row in step.rows for sample_row in _sample_rows(row)]
         drawn = iter(self._sample(logits, wanted) if wanted else ())
         results = [_row_samples(row, drawn) for row in step.rows]
+        if any(row.sequence.request.hidden_sum is not None for row in step.rows):
+            self._add_hidden(step.rows, batch)
         logprobs = tuple(likely for _, likely in results)
         outcome = StepOutcome(tuple(tokens for tokens, _ in results), logprobs if any(logprobs) else ())
         return (Completion(step, outcome),)
+
+    def _add_hidden(self, rows: Sequence[Row], batch: StepBatch) -> None:
+        for row, (start, stop) in zip(rows, pairwise(batch.query_start.tolist()), strict=True):
+            wanted = row.sequence.request.hidden_sum
+            if wanted is not None and row.start < len(row.sequence.request.prompt):
+                self.decoder.add_hidden(start, stop, wanted.begin(row.start, row.stop))
 
     def discard(self, rollbacks: Iterable[Rollback]) -> None:
         slots = [slot for table, start, stop in rollbacks for slot in table.slots(start, stop)]

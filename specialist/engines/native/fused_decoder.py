@@ -185,6 +185,9 @@ class FusedDecoder:
         spent = self._library.octet_seconds(self._handle)
         return {work: spent[index] for index, work in enumerate(kernels.WORK_KINDS)}
 
+    def add_hidden(self, start: int, stop: int, total: NDArray[np.float64]) -> None:
+        self._library.octet_add_hidden(self._handle, start, stop, total.ctypes.data)
+
     def zero(self, slots: Sequence[int]) -> None:
         where = np.asarray(slots, np.int32)
         self._library.octet_zero(self._handle, where.ctypes.data, len(where))

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -98,6 +100,7 @@ class TorchDecoder:
         frequencies, self._rope_factor = layers.inverse_frequencies(config)
         self._frequencies = frequencies.to(self.device)
         shape = (config.num_layers, num_blocks, block_size, config.num_kv_heads, config.head_dim)
+        self._final = torch.empty(0, config.hidden_size)  # final hidden states of the last batch
         self.k_cache = torch.zeros(shape, dtype=dtype, device=self.device)
         self.v_cache = torch.zeros(shape, dtype=dtype, device=self.device)
 
@@ -118,6 +121,7 @@ class TorchDecoder:
             gate, up = layer.gate_up(x, adapters).chunk(2, dim=-1)
             inner = functional.silu(gate).mul_(up)
             x, residual = add_rms_norm(layer.down(inner, adapters), residual, next_norm, eps)
+        self._final = x
         if len(batch.outputs) == 0:  # a chunk inside a prompt needs no logits
             return torch.empty(0, self.config.vocab_size, device=self.device)
         return self._head(x.index_select(0, self._to_device(batch.outputs))).float()
@@ -140,6 +144,11 @@ class TorchDecoder:
         k_cache, v_cache = self.k_cache[index], self.v_cache[index]
         layers.write_kv(layers.rotate(k, *turn), v, k_cache, v_cache, slots)
         return layer.o(layers.attend(layers.rotate(q, *turn), k_cache, v_cache, seen).flatten(1), adapters)
+
+    @torch.inference_mode()
+    def add_hidden(self, start: int, stop: int, total: NDArray[np.float64]) -> None:
+        for row in self._final[start:stop].float().cpu().numpy():
+            total += row
 
     def _to_device(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, non_blocking=True)

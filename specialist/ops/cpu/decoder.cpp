@@ -138,6 +138,15 @@ class Decoder {
         threads_.sleep();
     }
 
+    // Adds the final hidden states of tokens [start, stop) of the last step to total, one token after the other.
+    void add_hidden(int start, int stop, double* total) {
+        float* row = floats_.data();
+        for (int t = start; t < stop; t++) {
+            norm_row(hidden_.data() + size_t(t) * s_.hidden, norm_, s_.hidden, row);
+            for (int i = 0; i < s_.hidden; i++) total[i] += row[i];
+        }
+    }
+
     void zero(const int32_t* slots, int count) {
         Buffer<float> nothing(size_t(s_.kv_heads) * s_.head_dim);
         for (int layer = 0; layer < s_.layers; layer++)
@@ -446,6 +455,7 @@ void octet_forward(Decoder* decoder, const Step* step) { decoder->forward(*step)
 void octet_linear_only(Decoder* decoder, int tokens, int outputs, float* logits) {
     decoder->linear_only(tokens, outputs, logits);
 }
+void octet_add_hidden(Decoder* decoder, int start, int stop, double* total) { decoder->add_hidden(start, stop, total); }
 void octet_zero(Decoder* decoder, const int32_t* slots, int count) { decoder->zero(slots, count); }
 // [WORKS], since the decoder was created.
 const double* octet_seconds(Decoder* decoder) { return decoder->seconds(); }

@@ -138,6 +138,7 @@ def load_library(path: Path) -> Any:
     library.octet_linear_only.argtypes = (c_void_p, c_int, c_int, c_void_p)
     library.octet_sample.argtypes = (POINTER(DrawStruct), c_int)
     library.octet_zero.argtypes = (c_void_p, c_void_p, c_int)
+    library.octet_add_hidden.argtypes = (c_void_p, c_int, c_int, c_void_p)
     library.octet_seconds.restype = POINTER(c_double)
     library.octet_seconds.argtypes = (c_void_p,)
     for name in ("octet_keys", "octet_values"):

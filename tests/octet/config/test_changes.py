@@ -45,7 +45,7 @@ LIVE = {
     "store.receipts", "store.comparisons", "store.audit", "store.queue",
     "classifier.reject_threshold", "classifier.min_confidence", "classifier.second_threshold",
     *(f"specialists.{key}" for key in (
-        "system", "fallback", "max_tokens", "use_adapters", "describe", "examples", "verify", "floor",
+        "system", "fallback", "max_tokens", "use_adapters", "embeddings", "describe", "examples", "verify", "floor",
     )),
 }  # fmt: skip
 

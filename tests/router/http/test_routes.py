@@ -22,6 +22,7 @@ ENDLESS = -1
 ROUTES = {
     "/v1/chat/completions": {"POST": 415},
     "/v1/completions": {"POST": 415},
+    "/v1/embeddings": {"POST": 415},
     "/v1/messages": {"POST": 415},
     "/v1/messages/count_tokens": {"POST": 415},
     "/v1/infer": {"POST": 415},
@@ -66,7 +67,6 @@ NOWHERE = (
     "/v1",
     "/v1/",
     "/v1/chat/completions/",
-    "/v1/embeddings",
     "/v1/messages/",
     "/v1/messages/batches",
     "/healthz/",
