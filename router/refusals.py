@@ -53,8 +53,9 @@ def store_unavailable(message: str) -> Refusal:
     return Refusal(wire.ERROR_REASON_STORE_UNAVAILABLE, message)
 
 
-def no_replica(specialist: str) -> Refusal:
-    return Refusal(wire.ERROR_REASON_NO_REPLICA, f"no replica of {specialist} can be reached")
+def no_replica(specialist: str, retry_after: float | None = None) -> Refusal:
+    message = f"no replica of {specialist} can be reached"
+    return Refusal(wire.ERROR_REASON_NO_REPLICA, message, retry_after=retry_after)
 
 
 def no_fit_replica(reasons: Iterable[str]) -> Refusal:

@@ -25,7 +25,7 @@ from octet.clock import SystemClock, wall_ms
 from octet.config.ensemble import Ensemble
 from octet.config.reload import ConfigWatch, Reloaded
 from octet.rpc.drain_gate import DrainGate, DrainGateInterceptor, begin_shutdown
-from octet.rpc.handlers import MAX_PENDING_READS
+from octet.rpc.handlers import MAX_PENDING_READS, HealthService
 from octet.rpc.listener import SERVER_OPTIONS, bind_server, check_keys_configured, format_address
 from octet.rpc.memory import MemoryGuard, MemoryLimits, memory_reader
 from octet.supervisor.process import StatusReporter
@@ -101,7 +101,7 @@ class RouterServer(RouterCore):
         self.observers.add(self.request_counters)
         self.replica_metrics = ReplicaMetrics(self.fleet)
         self._exposition = router_exposition(self)
-        self._health: Any = health.aio.HealthServicer()
+        self._health = HealthService()
         self._inference = InferenceService(self.service, self.slos.header)
         max_pending_reads = max(config.max_inflight, MAX_PENDING_READS)
         max_calls = config.max_inflight + config.jobs.watchers + max_pending_reads + _SPARE_CALLS

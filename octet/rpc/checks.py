@@ -11,7 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from octet.limits import Range, shorten
-from octet.rpc.refusal import invalid_field
+from octet.rpc.refusal import invalid_field, prompt_too_large
 from octet.v1 import specialist_pb2 as wire
 
 ASSISTANT, TOOL = "assistant", "tool"
@@ -24,6 +24,7 @@ _ROLE = re.compile(r"[a-z_]+")
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _FLOAT_TYPES = (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT)
 _BRACKET = re.compile(r"[\[{\]}]")
+_PROMPT_FIELDS = ("prompt", "template", "body", "text")  # parts of a prompt: too large means too long for a context
 
 
 class InvalidValue(ValueError):
@@ -75,7 +76,10 @@ class FieldChecks:
     def size(self, field: str, raw: bytes) -> bytes:
         most = self._sizes[field]
         if len(raw) > most:
-            raise invalid_field(field, f"at most {most:,} bytes", f"{len(raw):,} bytes")
+            got = f"{len(raw):,} bytes"
+            if field in _PROMPT_FIELDS:
+                raise prompt_too_large(field, most, got)
+            raise invalid_field(field, f"at most {most:,} bytes", got)
         return raw
 
     def text(self, field: str, text: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 from grpc import aio
+from grpc_health.v1 import health, health_pb2
 
 from octet.rpc.messages import MAX_FIELDS, diagnose_malformed, has_at_most_fields
 from octet.rpc.refusal import Refusal, internal_error, invalid_field, queue_full
@@ -268,6 +269,21 @@ def _deserialize(raw: bytes, handler: Any) -> Any:
         message = "request: not a message that this call accepts"
         limit = "a serialised message of the call's request type"
         raise Refusal(wire.ERROR_REASON_MALFORMED, message, field="request", limit=limit) from None
+
+
+class HealthService(health.aio.HealthServicer):  # type: ignore[misc]  # gRPC has no types
+    """The standard health service. The library's own lacks `List`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._statuses: dict[str, Any] = {}
+
+    async def set(self, service: str, status: Any) -> None:
+        self._statuses[service] = health_pb2.HealthCheckResponse(status=status)
+        await super().set(service, status)
+
+    async def List(self, _: Any, __: Context) -> Any:  # noqa: N802  # the name of the call
+        return health_pb2.HealthListResponse(statuses=self._statuses)
 
 
 class RequestReadInterceptor(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types

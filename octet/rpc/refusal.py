@@ -12,8 +12,11 @@ from octet.v1 import error_pb2 as wire
 
 ERROR_METADATA_KEY = "octet-error-bin"
 STATUS_DETAILS_KEY = "grpc-status-details-bin"
+PUSHBACK_KEY = "grpc-retry-pushback-ms"  # gRPC clients with a retry policy obey it; a negative number forbids retries
 _RETRY_INFO_TYPE = "type.googleapis.com/google.rpc.RetryInfo"
 _MAX_MESSAGE = 1024
+_CONTEXT_IS = "This model's maximum context length is"  # LiteLLM and pydantic-ai look for these words
+_SHORTEN_PROMPT = "Please reduce the length of the messages."
 _MAX_DETAIL = 200  # text from the caller must not make the trailing metadata so large that gRPC drops it
 _REASONS_BY_CODE = {
     StatusCode.INVALID_ARGUMENT: "MALFORMED INVALID_FIELD PROMPT_TOO_LONG NO_TOOLS",
@@ -35,6 +38,14 @@ STATUS_BY_REASON: Mapping[int, grpc.StatusCode] = {
     for code, reasons in _REASONS_BY_CODE.items()
     for reason in reasons.split()
 }
+
+_PERMANENT_CODES = frozenset(
+    getattr(StatusCode, name)
+    for name in (
+        *("INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "ALREADY_EXISTS", "CANCELLED", "DEADLINE_EXCEEDED"),
+        *("UNAUTHENTICATED", "PERMISSION_DENIED"),
+    )
+)
 
 
 class Refusal(Exception):
@@ -64,11 +75,21 @@ class Refusal(Exception):
         )
         self.extra_metadata: list[tuple[str, bytes]] = []
 
-    def metadata(self) -> tuple[tuple[str, bytes], ...]:
+    @property
+    def is_permanent(self) -> bool:
+        """Whether the same request would be refused again, however often it is repeated within the next minutes."""
+        is_unreachable = self.error.reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE
+        if is_unreachable and not self.error.HasField("retry_after_ms"):  # it would be late even on an idle replica
+            return True
+        return self.code in _PERMANENT_CODES or self.error.reason == wire.ERROR_REASON_BELOW_FLOOR
+
+    def metadata(self) -> tuple[tuple[str, bytes | str], ...]:
         return ((ERROR_METADATA_KEY, self.error.SerializeToString()), *self._retry_info(), *self.extra_metadata)
 
-    def _retry_info(self) -> tuple[tuple[str, bytes], ...]:
-        """Repeat retry_after_ms in gRPC's richer error model, for clients that do not know Octet's errors."""
+    def _retry_info(self) -> tuple[tuple[str, bytes | str], ...]:
+        """State in gRPC's own terms whether and when to retry, for clients that do not know Octet's errors."""
+        if self.is_permanent:
+            return ((PUSHBACK_KEY, "-1"),)
         if not self.error.HasField("retry_after_ms"):
             return ()
         delay = Duration()
@@ -76,7 +97,8 @@ class Refusal(Exception):
         info = Any(type_url=_RETRY_INFO_TYPE, value=wire.RetryInfo(retry_delay=delay).SerializeToString())
         # Clients require code and message to equal those of the call.
         details = wire.StatusDetails(code=self.code.value[0], message=str(self), details=[info])
-        return ((STATUS_DETAILS_KEY, details.SerializeToString()),)
+        after = str(self.error.retry_after_ms)
+        return ((STATUS_DETAILS_KEY, details.SerializeToString()), (PUSHBACK_KEY, after))
 
 
 def invalid_field(field: str, limit: str, value: str) -> Refusal:
@@ -90,9 +112,17 @@ def malformed_request(message_name: str, field: str, problem: str) -> Refusal:
 
 
 def prompt_too_long(num_tokens: int, most: int) -> Refusal:
-    message = f"the prompt has {num_tokens} tokens; at most {most} leave room for an answer"
+    fits = f"{_CONTEXT_IS} {most + 1} tokens, of which the prompt may take {most}"
+    message = f"{fits}. However, the prompt has {num_tokens} tokens. {_SHORTEN_PROMPT}"
     limit, value = f"at most {most} tokens", f"{num_tokens} tokens"
     return Refusal(wire.ERROR_REASON_PROMPT_TOO_LONG, message, field="prompt", limit=limit, value=value)
+
+
+def prompt_too_large(field: str, most: int, got: str) -> Refusal:
+    """Refuse a prompt that has too many bytes to be tokenised. `got` states its size."""
+    limit = f"at most {most:,} bytes"
+    message = f"{_CONTEXT_IS} exceeded: the prompt has {got}; {limit} are allowed. {_SHORTEN_PROMPT}"
+    return Refusal(wire.ERROR_REASON_PROMPT_TOO_LONG, message, field=field, limit=limit, value=got)
 
 
 def tools_unsupported(reason: str) -> Refusal:

@@ -9,7 +9,7 @@ from octet.clock import Clock
 from octet.limits import Range, shorten
 from octet.rpc.checks import FieldChecks, ToolChecks, check_unique, message_texts
 from octet.rpc.messages import copy_message
-from octet.rpc.refusal import deadline_exceeded, invalid_field
+from octet.rpc.refusal import deadline_exceeded, invalid_field, prompt_too_large
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2 as specialist_wire
 from router.request import ANONYMOUS, SESSION_METADATA_KEY, CallerIdentity, Request, Tracer, identify_session
@@ -41,7 +41,8 @@ RANGES: Mapping[str, Range] = {
 }
 """The range of each number, by wire field."""
 SIZES: Mapping[str, int] = {
-    **dict.fromkeys(("request_id", "messages.tool_calls.id", "session_id", "user_id"), 128),
+    **dict.fromkeys(("request_id", "messages.tool_calls.id", "session_id"), 128),
+    "user_id": 256,
     **dict.fromkeys(("intent", "force_specialists", "exclude_specialists", "adapters", "tenant_salt"), 64),
     "prompt": 500_000,
     "template": 100_000,
@@ -198,7 +199,7 @@ class RequestChecks(FieldChecks):
     def num_bytes(self, message: wire.InferRequest) -> int:
         size: int = message.ByteSize()
         if size > REQUEST_BYTES:
-            raise invalid_field("request", f"at most {REQUEST_BYTES:,} bytes", f"{size:,} bytes")
+            raise prompt_too_large("request", REQUEST_BYTES, f"{size:,} bytes")
         return size
 
     def number(self, message: wire.InferRequest, field: str) -> int | None:
@@ -247,7 +248,7 @@ class RequestChecks(FieldChecks):
         size = sum(len(text.encode()) for each in messages for text in message_texts(each))
         limit = self._sizes["messages"]
         if size > limit:
-            raise invalid_field("messages", f"at most {limit:,} bytes of content in total", f"{size:,} bytes")
+            raise prompt_too_large("messages", limit, f"{size:,} bytes")
         for each in messages:
             self.role("messages.role", each.role)
 
@@ -286,7 +287,7 @@ def fill_template(template: str, prompt: str, body: str, max_bytes: int) -> str:
             raise invalid_field("template", f"text that contains {marker}", shorten(template))
         size += template.count(marker) * (len(value.encode()) - len(marker))
     if size > max_bytes:
-        raise invalid_field("template", f"at most {max_bytes:,} bytes with prompt and body inserted", f"{size:,} bytes")
+        raise prompt_too_large("template", max_bytes, f"{size:,} bytes")
     return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
 
 

@@ -51,6 +51,7 @@ class RequestPreparer:
         self._clock = replica.clock
         self._structures = StructureCompiler(replica.grammars)
         self.validator = validator
+        self.count_validator = GenerateValidator(replace(validator.limits, counts_only=True))
         self.max_tokenizing = replica.scheduler.config.max_running + settings.max_waiting
         self.num_tokenizing = 0
         self._random = random

@@ -9,12 +9,12 @@ from random import Random
 from typing import Any, Literal, NoReturn
 
 import grpc
-from grpc_health.v1 import health, health_pb2
+from grpc_health.v1 import health_pb2
 
 from admission.forecast.bookings import Refuse
 from octet import __version__
 from octet.rpc import refusal
-from octet.rpc.handlers import Context, streaming_handler, unary_handler, write_message
+from octet.rpc.handlers import Context, HealthService, streaming_handler, unary_handler, write_message
 from octet.rpc.memory import MemoryGuard
 from octet.rpc.refusal import Refusal
 from octet.telemetry.exposition import Exposition
@@ -86,7 +86,7 @@ class GenerateHandler:
 
     async def count_tokens(self, message: wire.GenerateRequest) -> wire.CountTokensResponse:
         self._check_open()
-        served = self._preparer.validator.validate(message)
+        served = self._preparer.count_validator.validate(message)
         return wire.CountTokensResponse(prompt_tokens=await self._preparer.count_tokens(served))
 
     def _start_trace(self, message: wire.GenerateRequest, context: Context) -> ReplicaTrace | None:
@@ -236,7 +236,7 @@ class SpecialistService:
         self.handler = GenerateHandler(replica, settings, engine, self.preparer, self.publisher, memory, tracing)
         self.exposition = Exposition({"specialist": replica.lane.specialist})
         self._loading = asyncio.Lock()
-        self.health: Any = health.aio.HealthServicer()
+        self.health = HealthService()
         self._health_lock = asyncio.Lock()
 
     async def open(self, warm_up_reports: Iterable[SchedulerReport]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from octet.limits import Range, shorten
 from octet.rpc.checks import FieldChecks, ToolChecks, check_unique, message_texts
-from octet.rpc.refusal import Refusal, invalid_field, prompt_too_long
+from octet.rpc.refusal import Refusal, invalid_field, prompt_too_large, prompt_too_long
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.sequence import Sampling
 from specialist.server.served_request import ServedRequest
@@ -40,6 +40,7 @@ class GenerateLimits:
     context: int  # tokens, prompt and answer together; limited by the model and by the pool
     vocab_size: int
     can_embed: bool = False
+    counts_only: bool = False  # whether prompts are only counted, so that their tokens need not fit into the context
 
     @property
     def prompt_tokens(self) -> int:
@@ -48,7 +49,7 @@ class GenerateLimits:
 
     @property
     def prompt_bytes(self) -> int:
-        return min(self.context * _BYTES_PER_TOKEN, REQUEST_BYTES)
+        return REQUEST_BYTES if self.counts_only else min(self.context * _BYTES_PER_TOKEN, REQUEST_BYTES)
 
     def ranges(self) -> dict[str, Range]:
         """Return the allowed values of each number, by the field's name on the wire."""
@@ -258,7 +259,7 @@ class GenerateValidator(FieldChecks):
         self._tools.conversation(messages)
         size = sum(len(text.encode()) for turn in messages for text in message_texts(turn))
         if size > most:
-            raise invalid_field("chat.messages", f"at most {most:,} bytes of content in total", f"{size:,} bytes")
+            raise prompt_too_large("chat.messages", most, f"{size:,} bytes")
         for turn in messages:
             self.role("chat.messages.role", turn.role)
         return tuple(_chat_turn(turn) for turn in messages)

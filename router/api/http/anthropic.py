@@ -1,6 +1,7 @@
 """Anthropic's dialect: messages, their stream events, and token counts."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -17,6 +18,8 @@ from router.api.http.connection import get_trace_headers, named_event, run_while
 from router.api.http.fields import Int64, number_limits, only, unsupported
 from router.serving import RequestServer
 
+ANTHROPIC_VERSION = "anthropic-version"  # a header that only Anthropic's clients send
+_MAX_MODELS = 1000  # on one page, as in Anthropic's API
 _MAX_TEMPERATURE = 1.0
 _TEXT_SEPARATOR = "\n"
 _ERROR_PREFIX = "Error: "  # marks the result of a failed tool: chat templates have no field for it
@@ -99,11 +102,11 @@ class OutputFormat(CacheControlled, kw_only=True):
 
 class OutputConfig(CacheControlled, kw_only=True):
     format: OutputFormat | None = None
-    effort: Annotated[Any, only("the specialists have no effort levels; max_tokens limits an answer's length")] = None
+    effort: str | None = None  # no effect: the specialists answer without a separate thinking part
 
 
 class AnthropicMetadata(CacheControlled, kw_only=True):
-    user_id: common_fields.IdText | None = None
+    user_id: common_fields.UserText | None = None
 
 
 class AnthropicOctetOptions(common_fields.OctetOptions):
@@ -333,6 +336,48 @@ class AnthropicMessage(Struct, tag="message", forbid_unknown_fields=True, kw_onl
 
 class InputTokenCount(Struct, forbid_unknown_fields=True):
     input_tokens: fields.Count
+
+
+class AnthropicModel(Struct, tag="model", forbid_unknown_fields=True):
+    """A model. Its `created_at` is the time at which the router started."""
+
+    id: common_fields.ModelField
+    display_name: str
+    created_at: str
+    lifecycle: Literal["active"] = "active"
+
+    @classmethod
+    def create(cls, name: str, created: int) -> "AnthropicModel":
+        """`created` is in seconds since 1970."""
+        return cls(name, name, f"{datetime.fromtimestamp(created, UTC):%Y-%m-%dT%H:%M:%SZ}")
+
+
+class AnthropicModelList(Struct, forbid_unknown_fields=True):
+    data: list[AnthropicModel]
+    has_more: bool
+    first_id: str | None
+    last_id: str | None
+
+
+def list_anthropic_models(names: Sequence[str], created: int, query: Mapping[str, str]) -> AnthropicModelList:
+    """Return one page of models: `limit` of them, after `after_id` or before `before_id`. Raises ApiError."""
+    limit = fields.parse_whole_number("limit", query.get("limit", str(_MAX_MODELS)))
+    if not 1 <= limit <= _MAX_MODELS:
+        raise errors.invalid_field("limit", f"in [1, {_MAX_MODELS:,}]", str(limit))
+    first, last = 0, len(names)
+    for key in ("after_id", "before_id"):
+        name = query.get(key)
+        if name is not None and name not in names:
+            raise errors.invalid_field(key, "the id of a model", shorten(name))
+    if "after_id" in query:
+        first = names.index(query["after_id"]) + 1
+    if "before_id" in query:
+        last = names.index(query["before_id"])
+        first = max(first, last - limit) if "after_id" not in query else first
+    page = names[first:last][:limit]
+    has_more = first > 0 if "before_id" in query else first + len(page) < last
+    ends = (page[0], page[-1]) if page else (None, None)
+    return AnthropicModelList([AnthropicModel.create(name, created) for name in page], has_more, *ends)
 
 
 class AnthropicWriter:

@@ -22,7 +22,14 @@ from octet.rpc.refusal import Refusal
 from router.api.http import errors
 from router.api.http import operator_routes as operator
 from router.api.http.access_control import ROUTE_KEY, guard_routes
-from router.api.http.anthropic import AnthropicWriter, count_tokens, parse_message_request
+from router.api.http.anthropic import (
+    ANTHROPIC_VERSION,
+    AnthropicModel,
+    AnthropicWriter,
+    count_tokens,
+    list_anthropic_models,
+    parse_message_request,
+)
 from router.api.http.body import BodyReader
 from router.api.http.common_fields import list_model_names
 from router.api.http.completions import CompletionEndpoint
@@ -42,7 +49,13 @@ _log = logging.getLogger(__name__)
 _ID_BYTES = 16
 _JSON_ESCAPE_FACTOR = 2  # text takes more bytes in JSON than in a protobuf message
 _MAX_CONCURRENT_BODY_BYTES = 64 << 20
-_PROBES = ("/healthz", "/readyz", "/metrics")  # these paths are served while the drain gate is closed
+_PROBES = (
+    "/healthz",
+    "/ping",
+    "/readyz",
+    "/health",
+    "/metrics",
+)  # paths served while the drain gate is closed
 _CLOSE = ((b"connection", b"close"),)  # sent while draining: callers open their next connection to another router
 
 
@@ -60,7 +73,7 @@ class App:
     def __post_init__(self) -> None:
         self._created = self._service.wall_ms() // 1000
         service, sources = self._service, self._sources
-        self._bodies = bodies = BodyReader(_JSON_ESCAPE_FACTOR * REQUEST_BYTES, _MAX_CONCURRENT_BODY_BYTES)
+        self._bodies = bodies = BodyReader(_JSON_ESCAPE_FACTOR * REQUEST_BYTES, _MAX_CONCURRENT_BODY_BYTES, True)
         openai = partial(CompletionEndpoint, OpenAIWriter, service, bodies)
         anthropic = CompletionEndpoint(AnthropicWriter, service, bodies, parse_message_request)
         self.routes = [
@@ -79,6 +92,9 @@ class App:
             Route("/openapi.json", self._openapi, methods=["GET"]),
             Route("/healthz", self._health, methods=["GET"]),
             Route("/readyz", self._readiness, methods=["GET"]),
+            Route("/ping", self._health, methods=["GET"]),
+            Route("/health", self._readiness, methods=["GET"]),
+            Route("/version", self._version, methods=["GET"]),
             *operator.dashboard_routes(),
         ]
         guard_routes(self.routes, self._service.gate)
@@ -123,13 +139,18 @@ class App:
             message = "the router failed; see its log"
             await send_error(errors.ApiError(500, message, kind=errors.SERVER, code="internal"))
 
-    async def _list_models(self, _: Request) -> Response:
-        return errors.JsonResponse(ModelList([ModelObject(name, self._created) for name in self._model_names()]))
+    async def _list_models(self, request: Request) -> Response:
+        names = self._model_names()
+        if ANTHROPIC_VERSION in request.headers:
+            return errors.JsonResponse(list_anthropic_models(names, self._created, request.query_params))
+        return errors.JsonResponse(ModelList([ModelObject(name, self._created) for name in names]))
 
     async def _get_model(self, request: Request) -> Response:
         name = request.path_params["model"]
         if name not in self._model_names():
             raise errors.unknown_model_error(name[:100])
+        if ANTHROPIC_VERSION in request.headers:
+            return errors.JsonResponse(AnthropicModel.create(name, self._created))
         return errors.JsonResponse(ModelObject(name, self._created))
 
     def _model_names(self) -> list[str]:
@@ -145,6 +166,9 @@ class App:
 
     async def _health(self, _: Request) -> Response:
         return errors.JsonResponse({"status": "ok"})
+
+    async def _version(self, _: Request) -> Response:
+        return errors.JsonResponse({"version": __version__})
 
     async def _readiness(self, _: Request) -> Response:
         if self._service.draining:

@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 from starlette.requests import Request
 from starlette.types import Receive
 
+from octet.rpc.refusal import prompt_too_large
 from router.api.http.connection import get_connection, receive_chunks
-from router.api.http.errors import RATE_LIMIT, ApiError, invalid_field
+from router.api.http.errors import RATE_LIMIT, ApiError, invalid_field, refusal_to_error
 
 BODY_TIMEOUT_SECONDS = 20.0
 SMALL_BODY_BYTES = 64 << 10  # a body up to this size is always read; larger ones may be refused
@@ -34,6 +35,7 @@ class BodyReader:
 
     _max_bytes: int
     _max_total_bytes: int
+    _holds_prompt: bool = False  # whether a body that is too large holds a prompt that is too long
     _seconds: float = BODY_TIMEOUT_SECONDS
     _num_bytes: int = 0
 
@@ -75,7 +77,7 @@ class BodyReader:
                 self._num_bytes += len(chunk)
                 if held > self._max_bytes:
                     body.clear()
-                    raise self._too_large("more", is_pending=True)
+                    raise self._too_large(f"more than {self._max_bytes:,} bytes", is_pending=True)
                 if held > SMALL_BODY_BYTES and self._num_bytes > self._max_total_bytes:
                     message = f"the large bodies being read exceed {self._max_total_bytes:,} bytes in total; try again"
                     headers = {**_CLOSE, "retry-after": str(_RETRY_SECONDS)}
@@ -85,6 +87,10 @@ class BodyReader:
         return bytes(body)
 
     def _too_large(self, got: str, *, is_pending: bool) -> ApiError:
+        if self._holds_prompt:
+            error = refusal_to_error(prompt_too_large("request", self._max_bytes, got), {})
+            error.headers, error.is_body_pending = _CLOSE, is_pending
+            return error
         message = f"the body must be at most {self._max_bytes:,} bytes, got {got}"
         return ApiError(413, message, code="request_too_large", headers=_CLOSE, is_body_pending=is_pending)
 

@@ -24,6 +24,7 @@ StopText = Annotated[str, fields.text_limits("stop", 1)]
 StopTexts = Annotated[list[StopText], fields.list_limits("stop")]
 MESSAGES = fields.never_missing("a list of at least one message", min_length=1)
 IdText = Annotated[str, fields.text_limits("session_id")]
+UserText = Annotated[str, fields.text_limits("user_id")]
 NameText = Annotated[str, fields.text_limits("adapters", 1)]  # the name of a specialist or an adapter
 _ChoiceText = Annotated[str, fields.text_limits("structure.choice.choices", 1)]
 

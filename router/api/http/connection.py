@@ -126,7 +126,7 @@ def error_response(error: ApiError, scope: Scope) -> Response:
     is_anthropic = is_anthropic_path(scope["path"])
     content = error.anthropic_envelope(scope["request_id"]) if is_anthropic else error.envelope()
     response = _EarlyErrorResponse if error.is_body_pending else JsonResponse
-    return response(content, error.status, headers=error.headers)
+    return response(content, error.status, headers=error.response_headers())
 
 
 class _EarlyErrorResponse(JsonResponse):

@@ -22,6 +22,9 @@ PERMISSION = "permission_error"
 RATE_LIMIT = "rate_limit_error"
 SERVER = "server_error"
 TIMEOUT = "timeout_error"
+CONTEXT_LENGTH = "context_length_exceeded"
+_TOO_LONG = "prompt is too long"
+_RETRIED_STATUSES = (408, 409, 429)
 _ANTHROPIC_PATH = "/v1/messages"
 _STATUS: Mapping[StatusCode, int] = {
     **{StatusCode.INVALID_ARGUMENT: 400, StatusCode.UNAUTHENTICATED: 401, StatusCode.PERMISSION_DENIED: 403},
@@ -31,13 +34,13 @@ _STATUS: Mapping[StatusCode, int] = {
 }
 _KINDS = {401: AUTHENTICATION, 403: PERMISSION, 429: RATE_LIMIT, 500: SERVER, 503: SERVER, 504: TIMEOUT}
 _ANTHROPIC_KINDS = {
-    **{401: AUTHENTICATION, 403: PERMISSION, 404: "not_found_error", 413: "request_too_large"},
+    **{401: AUTHENTICATION, 403: PERMISSION, 404: "not_found_error"},
     **{429: RATE_LIMIT, 499: "api_error", 504: TIMEOUT},
 }
 _CODES: Mapping[int, str] = {  # OpenAI's code where OpenAI has one; every other reason keeps Octet's name
     error_pb2.ERROR_REASON_UNKNOWN_SPECIALIST: "model_not_found",
     error_pb2.ERROR_REASON_UNKNOWN_ADAPTER: "model_not_found",
-    error_pb2.ERROR_REASON_PROMPT_TOO_LONG: "context_length_exceeded",
+    error_pb2.ERROR_REASON_PROMPT_TOO_LONG: CONTEXT_LENGTH,
     error_pb2.ERROR_REASON_UNAUTHENTICATED: "invalid_api_key",
     error_pb2.ERROR_REASON_KEY_LIMIT: "rate_limit_exceeded",
     error_pb2.ERROR_REASON_NO_TOOLS: "unsupported_parameter",
@@ -77,7 +80,7 @@ class AnthropicAnswerText(Struct, tag="text", forbid_unknown_fields=True):
 
 
 class AnthropicErrorBody(Struct, forbid_unknown_fields=True):
-    type: Literal[_Kind, "not_found_error", "request_too_large", "api_error"]
+    type: Literal[_Kind, "not_found_error", "api_error"]
     message: str
     details: AnthropicErrorDetails
     partial: list[AnthropicAnswerText] | UnsetType = UNSET
@@ -100,6 +103,8 @@ class ApiError(Exception):
     headers: Mapping[str, str] = field(default_factory=dict)
     partial: Sequence[PartialAnswer] = ()
     is_body_pending: bool = False  # the caller is still sending a body that the router does not read
+    is_permanent: bool | None = None  # whether a retry cannot succeed; None: as the status says
+    value: str = ""  # what the caller sent where `limit` applies
 
     def __str__(self) -> str:
         return self.message
@@ -108,14 +113,26 @@ class ApiError(Exception):
         kind: Any = self.kind
         return ErrorBody(self.message, kind, self.param, self.code, self.limit or UNSET, list(self.partial) or UNSET)
 
+    def response_headers(self) -> dict[str, str]:
+        """Return the headers. The SDKs of OpenAI and Anthropic retry certain statuses unless `x-should-retry` forbids
+        it."""
+        is_permanent = self.status < 500 and self.status not in _RETRIED_STATUSES
+        if self.is_permanent is not None:
+            is_permanent = self.is_permanent
+        return {**self.headers, "x-should-retry": "false"} if is_permanent else dict(self.headers)
+
     def envelope(self) -> dict[str, ErrorBody]:
         return {"error": self.body()}
 
     def anthropic_envelope(self, request_id: str) -> AnthropicErrorEnvelope:
         kind: Any = _ANTHROPIC_KINDS.get(self.status) or ("api_error" if self.status >= 500 else INVALID)
         details = AnthropicErrorDetails(self.code, self.param)
+        message = self.message
+        if self.code == CONTEXT_LENGTH:  # Anthropic's own words, by which its clients recognise the error
+            most = (self.limit or "").removeprefix("at most ").removesuffix(" tokens")
+            message = f"prompt is too long: {self.value} > {most} maximum" if self.value else f"{_TOO_LONG}: {message}"
         partial = [AnthropicAnswerText(each.text) for each in self.partial]
-        return AnthropicErrorEnvelope(AnthropicErrorBody(kind, self.message, details, partial or UNSET), request_id)
+        return AnthropicErrorEnvelope(AnthropicErrorBody(kind, message, details, partial or UNSET), request_id)
 
 
 def invalid_field(param: str, limit: str, got: str) -> ApiError:
@@ -149,14 +166,22 @@ def refusal_to_error(refusal: Refusal, names: Mapping[str, str]) -> ApiError:
     """Convert a refusal. `names` maps field names in refusals to the names in the caller's dialect."""
     error = refusal.error
     status = _STATUS.get(refusal.code, 500)
-    if status == 400 and error.field == "request":
-        status = 413
     param = names.get(error.field, error.field) or None
     message = str(refusal)
     if param is not None and message.startswith(f"{error.field} "):
         message = param + message.removeprefix(error.field)
     kind, code, headers = _KINDS.get(status, INVALID), error_code(error.reason), _error_headers(refusal, status)
-    return ApiError(status, message, kind=kind, param=param, code=code, limit=error.limit or None, headers=headers)
+    return ApiError(
+        status,
+        message,
+        kind=kind,
+        param=param,
+        code=code,
+        limit=error.limit or None,
+        headers=headers,
+        is_permanent=refusal.is_permanent,
+        value=error.value if error.limit.startswith("at most ") else "",
+    )
 
 
 @contextmanager
@@ -180,8 +205,6 @@ def _error_headers(refusal: Refusal, status: int) -> dict[str, str]:
     headers: dict[str, str] = {}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
-    if status == 504:  # the same request would miss its deadline again
-        headers["x-should-retry"] = "false"
     if refusal.error.HasField("retry_after_ms"):
         after = refusal.error.retry_after_ms
         headers |= {"retry-after": str(ceil(after / 1000)), "retry-after-ms": str(after)}

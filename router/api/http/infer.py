@@ -25,7 +25,7 @@ from octet.v1 import jobs_pb2
 from router.answers import ChunkCollector, ResponseCollector
 from router.api.http import connection, errors, fields
 from router.api.http.body import BodyReader
-from router.api.http.common_fields import GenerationOptions, IdText, NameText, StructureBody
+from router.api.http.common_fields import GenerationOptions, IdText, NameText, StructureBody, UserText
 from router.api.http.completions import finite_logprob, token_text
 from router.jobs.manager import JobManager
 from router.receipts import RECEIPT_METADATA_KEY
@@ -89,7 +89,7 @@ class JobRequest(GenerationOptions, forbid_unknown_fields=True, kw_only=True):
     structure: StructureBody | None = None
     intent: Annotated[str, fields.text_limits("intent")] | None = None
     session_id: IdText | None = None
-    user_id: IdText | None = None
+    user_id: UserText | None = None
     force_specialists: NameText | Annotated[list[NameText], fields.list_limits("force_specialists")] | None = None
     exclude_specialists: NameText | Annotated[list[NameText], fields.list_limits("exclude_specialists")] | None = None
     adapters: NameText | Annotated[list[NameText], fields.list_limits("adapters")] | None = None
@@ -262,7 +262,7 @@ def _partial_response(refusal: Refusal, request_id: str, answer: ChunkCollector)
     raw = dict(refusal.extra_metadata).get(RECEIPT_METADATA_KEY)
     receipt = None if raw is None else Receipt.from_wire(wire.Receipt.FromString(raw)).to_dict()
     content = InferError(error=error.body(), id=request_id, text=answer.text, partial=True, receipt=receipt)
-    return errors.JsonResponse(content, error.status, headers=error.headers)
+    return errors.JsonResponse(content, error.status, headers=error.response_headers())
 
 
 def _infer_event(event: wire.InferEvent) -> bytes:

@@ -64,10 +64,10 @@ class OpenAIRequest(common_fields.GenerationOptions, kw_only=True):
     )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: common_fields.IdText | None = None
+    user: common_fields.UserText | None = None
     prompt_cache_key: common_fields.IdText | None = None
     metadata: OpenAIMetadata | None = None
-    store: Annotated[Any, only("answers are not stored; receipts are, without text", False)] = None
+    store: bool | None = None  # no effect: answers are never stored for later calls of this API
     octet: common_fields.OctetOptions | None = None
 
 
@@ -98,7 +98,7 @@ class OpenAIMessage(Struct):
     content: str | list[TextPart] | None = None
     tool_calls: list[ChatToolCall] | None = None
     tool_call_id: str | None = None
-    name: Any = None
+    name: str | None = None  # no effect: chat templates do not show participants' names
     function_call: Annotated[Any, _FUNCTIONS_ARE_TOOLS] = None
     audio: Annotated[Any, only(_TEXT_ONLY)] = None
     refusal: Annotated[Any, only("write a refusal as the message's content")] = None
@@ -140,8 +140,8 @@ class ChatRequest(OpenAIRequest, kw_only=True):
     modalities: Annotated[Any, only(_TEXT_ONLY, ["text"])] = None
     audio: Annotated[Any, only(_TEXT_ONLY)] = None
     prediction: Annotated[Any, only("drafts of an answer are not used")] = None
-    reasoning_effort: Annotated[Any, only("the specialists answer without a separate reasoning part", "none")] = None
-    verbosity: Annotated[Any, only("max_completion_tokens and the prompt set an answer's length", "medium")] = None
+    reasoning_effort: str | None = None  # no effect: the specialists answer without a separate reasoning part
+    verbosity: str | None = None  # no effect: max_completion_tokens and the prompt set an answer's length
     web_search_options: Annotated[Any, only("the specialists do not search the web")] = None
     service_tier: Annotated[Any, only("there is one tier; set octet.priority instead", "auto", "default")] = None
 
@@ -303,8 +303,6 @@ def _include_usage(body: OpenAIRequest) -> bool:
 
 def _message(message: OpenAIMessage, where: str) -> wire.Message:
     fields.check_supported(message, where)
-    if message.name is not None and message.role != "tool":  # a tool result may repeat its tool's name
-        raise unsupported_field(f"{where}.name", "participants' names are not passed to the model")
     content = message.content
     if isinstance(content, list):
         content = "\n".join(part.text for part in content)

@@ -26,10 +26,10 @@ _DESCRIPTION = "One endpoint over many specialist models: OpenAI's and Anthropic
 _KEY_ERRORS = (401, 403, 405, 429, 500, 503)  # errors of every route that requires a key
 _OPEN_ERRORS = (405, 500)
 _BODY_ERRORS = (400, 408, 413, 415)
-_ANSWER_ERRORS = (*_BODY_ERRORS, 404, 422, 499, 504)
+_ANSWER_ERRORS = (400, 404, 408, 415, 422, 499, 504)
 _CHANGE_ERRORS = (*_BODY_ERRORS, 404, 409, 422)
 _ERROR_DESCRIPTIONS: Mapping[int, str] = {
-    400: "a field is invalid or not supported, or the body is not a JSON object",
+    400: "a field is invalid or not supported, the prompt is too long, or the body is not a JSON object",
     401: "the key is missing or unknown",
     403: "the key may not do this",
     404: "no such model, adapter, receipt, job, route, specialist, knob or replica",
@@ -49,7 +49,7 @@ _PREFIX = "#/components/schemas/"
 _STRUCTS = (
     *(embeddings.EmbeddingRequest, embeddings.EmbeddingList),
     *(openai_requests.ChatRequest, openai_requests.CompletionRequest, openai_responses.ChatCompletion),
-    *(openai_responses.ModelList, openai_responses.TextCompletion),
+    *(openai_responses.ModelList, openai_responses.TextCompletion, anthropic.AnthropicModelList),
     *(anthropic.MessageRequest, anthropic.CountRequest, anthropic.AnthropicMessage, anthropic.InputTokenCount),
     *(infer.InferRequest, infer.JobRequest, infer.InferAnswer, infer.InferError, infer.JobBody),
     *(errors.ErrorEnvelope, errors.AnthropicErrorEnvelope),
@@ -66,6 +66,7 @@ _NAMES: Mapping[str, str] = {  # published names of structs, where they differ f
     **{"InferAnswer": "Answer", "InferError": "PartialError", "InferMessage": "Turn", "InferTool": "Tool"},
     **{"InferToolCall": "ToolCall", "ChosenTokenLogprob": "TokenLogprobs", "JobBody": "Job"},
     **{"ModelList": "Models", "ModelObject": "Model", "OpenAIMessage": "ChatMessage", "OpenAIUsage": "Usage"},
+    "AnthropicModelList": "AnthropicModels",
     **{"StructureBody": "Structure", "TextCompletion": "Completion"},
 }
 _REQUIRED: Mapping[str, list[str]] = {  # required fields that the operator API checks and the structs do not
@@ -253,11 +254,17 @@ def _add_router(paths: _Paths) -> None:
     file = page | {"307": {"description": "redirects an empty name to the page"}}
     slo, specialist = "the recent SLOs of every specialist, against their targets", "only this specialist"
     add = paths.add
-    add("GET /v1/models", "listModels", "all models", _json("Models"))
-    add("GET /v1/models/{model}", "getModel", "one model", _json("Model"), errors=(404,))
+    either = "objects as Anthropic's clients expect them if the header anthropic-version is set"
+    page_of_models = _query("limit", _DIGITS), _query("after_id", _MODEL), _query("before_id", _MODEL)
+    listed, one = ({"oneOf": [_ref(name), _ref(f"Anthropic{name}")]} for name in ("Models", "Model"))
+    add("GET /v1/models", "listModels", f"all models; {either}", _json(listed), *page_of_models, errors=(400,))
+    add("GET /v1/models/{model}", "getModel", f"one model; {either}", _json(one), errors=(404,))
     add("GET /v1/slo", "getSlo", slo, _json("GetSloResponse"), _query("specialist", _STRING, specialist), errors=(404,))
     add("GET /healthz", "health", "whether the process is alive", healthy, is_open=True)
     add("GET /readyz", "readiness", "whether every specialist has had a warm replica", ready, is_open=True)
+    add("GET /ping", "ping", "the same as /healthz", healthy, is_open=True)
+    add("GET /health", "vllmHealth", "the same as /readyz", ready, is_open=True)
+    add("GET /version", "version", "Octet's version", _json(_object_schema({"version": _STRING})), is_open=True)
     add("GET /openapi.json", "openapi", "this document", _json({"type": "object"}), is_open=True)
     add("GET /dashboard", "dashboard", "the operators' page, without data", page, is_open=True)
     add("GET /dashboard/{file}", "dashboardFile", "a file of the page", file, errors=(404,), is_open=True)

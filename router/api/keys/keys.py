@@ -108,7 +108,10 @@ RPC_ACCESS: Mapping[str, Access] = MappingProxyType(  # by the full name of the 
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Access.CALL,
     }
 )
-_OPEN_ROUTES = ("/openapi.json", "/healthz", "/readyz", "/dashboard", "/dashboard/{file:path}")
+_OPEN_ROUTES = (
+    *("/openapi.json", "/healthz", "/readyz", "/health", "/ping", "/version"),
+    *("/dashboard", "/dashboard/{file:path}"),
+)
 _CALL_ROUTES = (
     *(
         "/v1/chat/completions",

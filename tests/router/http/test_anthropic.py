@@ -269,17 +269,17 @@ async def test_failure_before_the_first_token_has_its_own_status(stream: bool) -
 async def test_malformed_requests_get_the_same_envelope() -> None:
     async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         large = "x" * REQUEST_BYTES
-        with pytest.raises(anthropic.RequestTooLargeError, match="request_too_large"):
+        with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
             await fronted.anthropic.messages.create(**{**CHAT, "messages": [{"role": "user", "content": large}]})
         body = b'{"a": "' + 2 * large.encode() + b'"}'
+        assert "prompt is too long" in (await fronted.post(body, PATH)).anthropic_error["message"]
         cases = {
-            413: await fronted.post(body, PATH),
             400: await fronted.post(b"no JSON", PATH),
             404: await fronted.get(f"{PATH}/batches"),
             405: await fronted.get(PATH),
             415: await fronted.post(b"{}", PATH, **{"content-type": "text/plain"}),
         }
-        kinds = {413: "request_too_large", 404: "not_found_error"}
+        kinds = {404: "not_found_error"}
         for status, response in cases.items():
             assert response.status == status
             assert response.anthropic_error["type"] == kinds.get(status, "invalid_request_error")

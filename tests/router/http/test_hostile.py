@@ -192,12 +192,12 @@ def test_brackets_and_quotes_in_a_prompt_are_text(most_quotes: int, monkeypatch:
         parse_object(raw[:-1] + b',"deep":' + deep + b"}")
 
 
-async def test_oversized_body_is_413_and_never_buffered() -> None:
+async def test_oversized_body_is_a_prompt_that_is_too_long_and_never_buffered() -> None:
     async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
         most = 2 * REQUEST_BYTES
         large = GOOD[:-1] + b" " * most + b"}"
         response = await fronted.post(large)
-        assert (response.status, response.headers["connection"]) == (413, "close")
+        assert (response.status, response.headers["connection"]) == (400, "close")
         assert f"{most:,} bytes" in response.error["message"]
         chunked = b"%x\r\n" % len(large) + large + b"\r\n0\r\n\r\n"
         response = await fronted.send(
@@ -206,12 +206,12 @@ async def test_oversized_body_is_413_and_never_buffered() -> None:
             chunked,
             {"content-type": "application/json", "transfer-encoding": "chunked"},
         )
-        assert response.status == 413
+        assert (response.status, response.code) == (400, "context_length_exceeded")
         asked = {"content-type": "application/json", "content-length": str(10**15), "expect": "100-continue"}
-        assert (await fronted.send("POST", "/v1/completions", b"", asked)).status == 413
+        assert (await fronted.send("POST", "/v1/completions", b"", asked)).status == 400
         texts = [{"role": "user", "content": "x" * (most // 2)}]
         response = await fronted.ask(messages=texts)
-        assert response.status == 413, "the request is too large for protobuf, but not for HTTP"
+        assert response.status == 400, "the request is too large for protobuf, but not for HTTP"
         await is_well(fronted)
 
 
@@ -221,8 +221,8 @@ async def test_oversized_body_is_refused_before_it_arrives(path: str) -> None:
         head = f"POST {path} HTTP/1.1\r\nhost: octet\r\ncontent-type: application/json\r\n"
         sent = (head + f"content-length: {10**9}\r\n\r\n").encode() + b"{"
         async with fronted.connected(sent) as reader, asyncio.timeout(60):
-            result = await reader.readuntil(b"request_too_large")
-        assert result.startswith(b"HTTP/1.1 413 ") and b"connection: close" in result
+            result = await reader.readuntil(b"context_length_exceeded")
+        assert result.startswith(b"HTTP/1.1 400 ") and b"connection: close" in result
 
 
 async def test_only_json_bodies_are_accepted() -> None:

@@ -248,7 +248,6 @@ async def test_models_are_listed_and_unknown_models_are_404() -> None:
         ({"messages": [{"role": "system", "content": "x"}]}, "messages", "a user message that is not empty"),
         ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role", "one of system"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "missing"),
-        ({"messages": [{"role": "user", "name": "me", "content": "x"}]}, "messages[0].name", "not supported"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
             "messages[0].content[0].type",
@@ -256,7 +255,6 @@ async def test_models_are_listed_and_unknown_models_are_404() -> None:
         ),
         ({"tool_choice": "none"}, "tool_choice", "there are no tools"),
         ({"modalities": ["text", "audio"]}, "modalities", "text only"),
-        ({"store": True}, "store", "not stored"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "unless stream"),
         ({"extra_body": {"octet": {"priority": 10}}}, "octet.priority", "octet.priority must be"),
         ({"extra_body": {"octet": {"intnt": "x"}}}, "octet.intnt", "one of intent"),

@@ -59,6 +59,9 @@ ROUTES = {
     "/openapi.json": {"GET": 200, "HEAD": 200},
     "/healthz": {"GET": 200, "HEAD": 200},
     "/readyz": {"GET": 200, "HEAD": 200},
+    "/ping": {"GET": 200, "HEAD": 200},
+    "/health": {"GET": 200, "HEAD": 200},
+    "/version": {"GET": 200, "HEAD": 200},
     "/dashboard": {"GET": 200, "HEAD": 200},
     "/dashboard/absent": {"GET": 404, "HEAD": 404},
 }
