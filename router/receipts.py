@@ -95,6 +95,10 @@ class ReceiptDraft:
         if not self._receipt.timings.HasField("dispatched"):
             self._receipt.timings.dispatched = self._since_arrival(now)
 
+    def waited(self, seconds: float) -> None:
+        if seconds > 0:
+            self._receipt.timings.waited = seconds
+
     def attempt(
         self,
         specialist: str,

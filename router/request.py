@@ -314,6 +314,7 @@ class Request:
     was_accepted: bool = field(default=False, init=False, repr=False, compare=False)  # whether a replica has accepted
     full: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     """Specialists that had no capacity for the request: every replica that was asked was full."""
+    waited: float = field(default=0.0, init=False, repr=False, compare=False)  # seconds, for a replica to come back
     ending: Refusal | None = field(default=None, init=False, repr=False, compare=False)  # the reason given to `end`
     _task: "asyncio.Task[object] | None" = field(default=None, init=False, repr=False, compare=False)
     _content_digest: bytes = field(default=b"", init=False, repr=False, compare=False)

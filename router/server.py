@@ -187,6 +187,7 @@ class RouterServer(RouterCore):
 
     async def drain(self) -> None:
         self.service.draining = True
+        self.fleet.stop_waiting()
         await self._set_health(_NOT_SERVING)
         await self.jobs.drain()
         await self.live.emptied()

@@ -239,6 +239,8 @@ def _dispatch(receipt: Receipt) -> Sentences:
 
 
 def _attempts(receipt: Receipt) -> Sentences:
+    if receipt.timings.waited is not None:
+        yield f"It waited {format_seconds(receipt.timings.waited)} for a replica to come back."
     if not receipt.attempts:
         was_asked = receipt.timings.dispatched is not None
         yield "A replica was asked; its reply is not on the receipt." if was_asked else "No replica was asked."

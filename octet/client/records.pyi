@@ -182,6 +182,8 @@ class Timings(WireRecord):
     total: float
     # The replica had sent its whole answer. The time from here to `total` is the validation that the caller requested.
     answered: float | None
+    # Seconds that the request waited for a replica to come back. Unset if it did not wait.
+    waited: float | None
 
 # The verifier's result for the whole answer.
 class Validation(WireRecord):

@@ -158,6 +158,8 @@ class DispatchConfig:
     retry_burst: Weight = 10.0  # size of the retry budget; each retry takes 1
     retry_ratio: Weight = 0.1  # added to the retry budget by each answered request
     quarantine_seconds: Annotated[float, SECONDS, Range(0, 86_400), LIVE] = 600.0  # for content that kills two replicas
+    wait_share: Share = 0.5  # share of a request's time that it may wait for a replica that is away; 0: refuse at once
+    wait_requests: Annotated[int, Range(0, 100_000), LIVE] = 256  # requests that may wait at once for each specialist
 
 
 @dataclass(frozen=True, slots=True)

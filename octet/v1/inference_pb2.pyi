@@ -398,17 +398,19 @@ class ShadowOrder(_message.Message):
     def __init__(self, specialist: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., why: _Optional[str] = ...) -> None: ...
 
 class RouterTimings(_message.Message):
-    __slots__ = ("decided", "dispatched", "accepted", "first_chunk", "total", "answered")
+    __slots__ = ("decided", "dispatched", "accepted", "first_chunk", "total", "answered", "waited")
     DECIDED_FIELD_NUMBER: _ClassVar[int]
     DISPATCHED_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     FIRST_CHUNK_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_FIELD_NUMBER: _ClassVar[int]
+    WAITED_FIELD_NUMBER: _ClassVar[int]
     decided: float
     dispatched: float
     accepted: float
     first_chunk: float
     total: float
     answered: float
-    def __init__(self, decided: _Optional[float] = ..., dispatched: _Optional[float] = ..., accepted: _Optional[float] = ..., first_chunk: _Optional[float] = ..., total: _Optional[float] = ..., answered: _Optional[float] = ...) -> None: ...
+    waited: float
+    def __init__(self, decided: _Optional[float] = ..., dispatched: _Optional[float] = ..., accepted: _Optional[float] = ..., first_chunk: _Optional[float] = ..., total: _Optional[float] = ..., answered: _Optional[float] = ..., waited: _Optional[float] = ...) -> None: ...

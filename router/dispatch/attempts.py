@@ -95,10 +95,13 @@ def replica_unreachable(replica: str) -> Refusal:
     return Refusal(wire.ERROR_REASON_NO_REPLICA, f"{replica} cannot be reached")
 
 
-def set_retry_after(refusal: Refusal, request_id: str) -> None:
-    """If a replica was lost, set a retry delay. It differs by request id, so that callers do not all retry at once."""
-    if refusal.error.reason == wire.ERROR_REASON_REPLICA_LOST and not refusal.error.HasField("retry_after_ms"):
-        refusal.error.retry_after_ms = _MIN_RETRY_MS + crc32(request_id.encode()) % _RETRY_SPREAD_MS
+def set_retry_after(refusal: Refusal, request_id: str, seconds: float | None) -> None:
+    """If a replica was lost or none can be reached, set a retry delay: the `seconds` until one should serve, and a
+    little more that differs by request id, so that callers do not all retry at once. None: the time is unknown."""
+    is_away = refusal.error.reason in (wire.ERROR_REASON_REPLICA_LOST, wire.ERROR_REASON_NO_REPLICA)
+    if is_away and seconds is not None and not refusal.error.HasField("retry_after_ms"):
+        spread = _MIN_RETRY_MS + crc32(request_id.encode()) % _RETRY_SPREAD_MS
+        refusal.error.retry_after_ms = round(seconds * 1000) + spread
 
 
 def _caller_refusal(code: grpc.StatusCode, cause: wire.Error) -> Refusal:
@@ -344,8 +347,10 @@ class AttemptSequence:
 
     @property
     def may_wait(self) -> bool:
-        """Whether the request may wait for a usable replica: only if every failure so far was "free" or "dropped"."""
-        return all(failure.kind in ("free", "dropped") for failure in self._failures)
+        """Whether the request may wait for a usable replica: only if all failures are of replicas that were away or
+        lost, and if another attempt is allowed."""
+        is_away = all(failure.kind in ("free", "dropped", "lost") for failure in self._failures)
+        return is_away and self._num_unsafe <= _MAX_UNSAFE_RETRIES and self._num_paid < self._max_attempts
 
     def start_over(self) -> None:
         self._tried.clear()

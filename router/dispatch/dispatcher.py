@@ -28,7 +28,7 @@ from router.dispatch.attempts import (
     set_retry_after,
 )
 from router.dispatch.replicas.fleet import Fleet
-from router.dispatch.replicas.replica import Replica
+from router.dispatch.replicas.replica import Replica, ReplicaSet
 from router.observe.observers import RequestObservers
 from router.refusals import caller_gone
 from router.request import Request, Tracer
@@ -36,6 +36,7 @@ from router.routing.dispatch_plan import Candidate, DispatchPlan
 from router.routing.policy import build_replica_request
 
 REPORT_SECONDS = 0.25  # observers get the gaps between tokens in batches, this often and at the end
+_MAX_WAITS = 4  # a request waits only this often, however short its waits are
 _GENERATE = "/octet.v1.Specialist/Generate"
 _COUNT_TOKENS = "/octet.v1.Specialist/CountTokens"
 _CHUNK = 0x12
@@ -207,10 +208,14 @@ class Dispatcher:
             if quarantine.records:
                 quarantine.answered(request.content_digest)
         except Refusal as refusal:
-            set_retry_after(refusal, request.request_id)
+            self._announce_return(refusal, request, plan)
             raise
         finally:
             retry_budget.leave()
+
+    def _announce_return(self, refusal: Refusal, request: Request, plan: DispatchPlan) -> None:
+        found = (self.fleet.replica_sets[each.specialist].seconds_to_return for each in plan.candidates)
+        set_retry_after(refusal, request.request_id, min((each for each in found if each is not None), default=None))
 
     async def count(self, request: Request, plan: DispatchPlan) -> wire.CountResponse:
         """Have a replica count the tokens of the prompt. Raises Refusal if no replica does."""
@@ -222,7 +227,9 @@ class Dispatcher:
             if isinstance(counted, int):
                 return wire.CountResponse(prompt_tokens=counted, specialist=replica.specialist)
             attempts.failed(counted)
-        raise attempts.refusal()
+        refusal = attempts.refusal()
+        self._announce_return(refusal, request, plan)
+        raise refusal
 
     def _attempts(self, request: Request, plan: DispatchPlan) -> AttemptSequence:
         targets = [self._target(request, candidate) for candidate in plan.candidates]
@@ -240,12 +247,12 @@ class Dispatcher:
         attempts = self._attempts(request, plan)
         primary = self.fleet.replica_sets[plan.candidates[0].specialist]
         recorder = DispatchRecorder(request, self.clock, self.observers)
-        has_waited = False
+        num_waits = 0
         while True:
             replica = attempts.next()
-            if replica is None and attempts.may_wait and not has_waited:
-                has_waited = True
-                if await primary.wait_usable(self._seconds_to_start(request)):
+            if replica is None and attempts.may_wait and num_waits < _MAX_WAITS:
+                num_waits += 1
+                if await self._wait(request, primary):
                     attempts.start_over()
                     continue
             if replica is None:
@@ -264,6 +271,17 @@ class Dispatcher:
             if attempt.has_started:
                 raise failure.refusal
             attempts.failed(failure)
+
+    async def _wait(self, request: Request, primary: ReplicaSet) -> bool:
+        """Wait for a replica of the first specialist, in all at most for the configured share of the request's time.
+        Return whether one can be asked. Raises Refusal if a deadline of the request has passed."""
+        seconds, began = self._seconds_to_start(request), self.clock.now()
+        share = primary.dispatch.wait_share * (request.first_token_by - request.arrival) - request.waited
+        try:
+            return await primary.wait_usable(min(seconds, share))
+        finally:
+            request.waited += self.clock.now() - began
+            request.draft.waited(request.waited)
 
     async def _attempt(
         self, request: Request, plan: DispatchPlan, attempt: ReplicaAttempt, recorder: DispatchRecorder, write: Write

@@ -77,6 +77,11 @@ class Fleet:
         await cancel_tasks(*self._watchers.values(), *self._tasks)
         await asyncio.gather(*(replica.channel.close() for replica in self._watchers))
 
+    def stop_waiting(self) -> None:
+        """Let no request wait for a replica any more, because the router is draining."""
+        for each in self.replica_sets.values():
+            each.stop_waiting()
+
     def apply(self, ensemble: Ensemble) -> None:
         """Apply a configuration with the same specialists. Changed dispatch settings reset breakers and budgets."""
         before, self._ensemble = self.dispatch, ensemble

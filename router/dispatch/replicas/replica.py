@@ -22,13 +22,14 @@ from router.dispatch.transport import ReplicaChannel, ReplicaTarget
 
 _log = logging.getLogger(__name__)
 BLAME_SECONDS = 2.0  # a request that ended less than this before the loss of its connection counts as in flight
-WAIT_SECONDS = 1.0  # the longest wait for a specialist that was available a moment ago, such as during a restart
 MAX_SESSIONS = 10_000
 SESSION_SECONDS = 3600.0  # longer than a replica with other traffic keeps the blocks of an idle conversation
 _MAX_LEAVERS = 256
 _RECOVERY_SECONDS = 2.0
 """A replica that hung gets one request as a probe. Without one, it has recovered after reporting for this long."""
-_RECENT_SECONDS = 5.0  # requests do not wait for a specialist that has been unavailable for longer
+_EXPECTED_SECONDS = 30.0  # requests wait for a specialist that has been away for less than this, or two restarts
+_NUM_RESTARTS = 3  # how many measured restarts of a replica are remembered
+_LATE_SHARE = 0.25  # a restart that takes longer than before is expected to take at least this share of it more
 _RETRY_SHARE = 0.15
 """Retries allowed in addition to the burst, as a share of the requests in flight. With a burst of ten and at least 200
 requests, a specialist that always fails gets at most a fifth more requests."""
@@ -46,6 +47,7 @@ class ReplicaConnection:
     instance: str = ""  # the process at the other end; empty until reported
     drained: bool = False  # the replica had announced that it would stop
     is_lost: bool = False
+    lost_at: float = inf
     survived: bool = False  # the next connection reached the same process: only the network failed
     on_trial: list[bytes] = field(default_factory=list)
     """Digests of suspected content that was sent over this connection and has no token yet; kept after a disconnect."""
@@ -64,7 +66,7 @@ class ReplicaConnection:
             self._leavers.append((now, blame))
 
     def lose(self, now: float) -> None:
-        self.is_lost = True
+        self.is_lost, self.lost_at = True, now
         leavers = [*self._leavers]
         self._leavers.clear()
         for at, blame in leavers:
@@ -134,6 +136,11 @@ class Replica:
         self.is_hung = False
         self._was_lost_hung = False
         self._recovering_since: float | None = None  # the first report after a hang, until a probe is answered
+        self.restart_seconds: deque[float] = deque(maxlen=_NUM_RESTARTS)
+        """The last measured times from the loss of a process to the moment when the next one served."""
+        self._away_since: float | None = None  # when the connection was lost, until a process is known to serve again
+        self._serving_since = 0.0
+        self._has_died = False  # whether another process has taken over since `_away_since`
         self.num_signals = 0  # reports and answers received; the replica is silent while the number does not change
 
     @property
@@ -146,8 +153,22 @@ class Replica:
 
     @property
     def is_usable(self) -> bool:
-        is_up = self.is_connected and self.is_serving and not self.is_hung
+        is_up = self.is_connected and self.is_serving and not self.is_hung and not self._is_breaking
         return is_up and not self.draining and self.breaker.would_allow
+
+    @property
+    def _is_breaking(self) -> bool:
+        """Whether a call has just lost its connection, and no report has arrived since."""
+        return self.connection.is_lost and self._reported <= self.connection.lost_at
+
+    def seconds_to_return(self, restart_seconds: float | None) -> float | None:
+        """Return the seconds until the replica should serve, given the usual time of a restart; None if unknown."""
+        if self.is_usable:
+            return 0.0
+        since = self.connection.lost_at if self._is_breaking else self._away_since
+        if restart_seconds is None or since is None or self.is_hung:
+            return None
+        return max(restart_seconds - (self.clock.now() - since), _LATE_SHARE * restart_seconds)
 
     def snapshot(self, stale_seconds: float) -> ReplicaSnapshot:
         """Return the current state. A load report older than `stale_seconds` is ignored."""
@@ -166,7 +187,7 @@ class Replica:
             adapters=self.adapters,
             has_capacity=not refusing and depth < self.max_running,
             is_closed=self.draining or (self.is_connected and not self.is_serving),
-            is_broken=not self.is_connected or self.is_hung or not self.breaker.would_allow,
+            is_broken=not self.is_connected or self._is_breaking or self.is_hung or not self.breaker.would_allow,
         )
 
     def enter(self) -> int:
@@ -199,6 +220,16 @@ class Replica:
             self._start_recovery()
         elif self._recovering_since is not None:
             self._check_recovery(self._recovering_since)
+        self._measure_restart()
+
+    def _measure_restart(self) -> None:
+        """Once it is known that the connection leads to a new process, and that this process serves, measure how long
+        the replica was away."""
+        if self._away_since is None or not self.is_serving or self._last_connection is not None:
+            return
+        if self._has_died:
+            self.restart_seconds.append(self._serving_since - self._away_since)
+        self._away_since, self._has_died = None, False
 
     def _start_recovery(self) -> None:
         """After a hang, make the next request a probe."""
@@ -218,6 +249,7 @@ class Replica:
         last = self._last_connection
         if last is not None:
             last.survived = bool(report.instance) and last.instance == report.instance
+            self._has_died = self._has_died or not last.survived
             self._last_connection = None
         if report.instance and report.instance != self._instance:
             if self._instance or report.HasField("previous_end"):
@@ -242,6 +274,8 @@ class Replica:
                 self.breaker.succeeded()
         if is_serving != self.is_serving:
             self.is_serving = is_serving
+            self._serving_since = self.clock.now()
+            self._measure_restart()
             level = logging.INFO if self._has_served else logging.DEBUG
             self._has_served = True
             state = "serves" if is_serving else "does not serve"
@@ -252,6 +286,8 @@ class Replica:
         if self.is_connected:
             _log.warning("lost %s at %s: %s", self.name, self.target.address, reason)
             self.connection.lose(self.clock.now())
+            if self._away_since is None:
+                self._away_since = self.clock.now()
             self._last_connection, self.connection = self.connection, ReplicaConnection()
         self._was_lost_hung = self._was_lost_hung or self.is_hung
         self.is_connected = self.is_serving = self.is_hung = False
@@ -272,7 +308,9 @@ class ReplicaSet:
         self.affinity = SessionAffinity(clock)
         self._clock = clock
         self._usable = asyncio.Event()
-        self._last_usable = -inf
+        self._last_usable = clock.now()  # a router that starts expects its replicas soon
+        self.num_waiting = 0  # requests that wait for a replica
+        self._is_closing = False
 
     def configure(self, dispatch: DispatchConfig) -> None:
         self.dispatch = dispatch
@@ -284,7 +322,7 @@ class ReplicaSet:
 
     def replicas_changed(self) -> None:
         was_usable = self._usable.is_set()
-        if self.is_usable:
+        if self.is_usable or self._is_closing:
             self._usable.set()
         else:
             self._usable.clear()
@@ -302,13 +340,13 @@ class ReplicaSet:
         with_capacity: bool = False,
         may_answer: Callable[[Replica], bool] = any_replica,
     ) -> Replica | None:
-        """Return a replica that was not tried yet, or None. `healthy` limits the choice to replicas that are likely to
-        answer, `with_capacity` to those that would probably run the request immediately."""
+        """Return a replica that was not tried and is not hung, or None. `healthy` limits the choice to replicas that
+        are likely to answer, `with_capacity` to those that would probably run the request immediately."""
         stale = self.dispatch.stale_seconds
 
         def inspect(replica: Replica) -> ReplicaSnapshot | None:
-            if replica.name in tried or not may_answer(replica):
-                return None
+            if replica.name in tried or replica.is_hung or not may_answer(replica):
+                return None  # a hung replica would not answer before it reports again
             found = replica.snapshot(stale)
             is_unfit = (healthy and (found.is_closed or found.is_broken)) or (with_capacity and not found.has_capacity)
             return None if is_unfit else found
@@ -323,14 +361,38 @@ class ReplicaSet:
             chosen = pick_replica(snapshots, session, adapters, self.dispatch, random, last) if snapshots else None
         return None if chosen is None else self.replicas[chosen.name]
 
+    @property
+    def seconds_to_return(self) -> float | None:
+        """Seconds until a replica should serve, by the measured restarts of this specialist's replicas: 0 if one does,
+        None if unknown."""
+        found = (each.seconds_to_return(self._restart_seconds) for each in self.replicas.values())
+        return min((left for left in found if left is not None), default=None)
+
+    @property
+    def _restart_seconds(self) -> float | None:
+        return max((each for replica in self.replicas.values() for each in replica.restart_seconds), default=None)
+
     async def wait_usable(self, seconds: float) -> bool:
-        """If a replica was usable recently, wait a limited time until one is. Return whether one is usable."""
-        if self._clock.now() - self._last_usable > _RECENT_SECONDS:
-            return self.is_usable
-        with suppress(TimeoutError):
-            async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
-                await self._usable.wait()
-        return self._usable.is_set()
+        """Wait at most `seconds` until a replica is usable. Return whether one is. Return at once if too many requests
+        wait already, or if the specialist has been away for so long that it is not expected back."""
+        self.replicas_changed()  # neither a hung replica nor a lost call changes the event
+        away = self._clock.now() - self._last_usable
+        is_expected = away <= max(_EXPECTED_SECONDS, 2 * (self._restart_seconds or 0.0))
+        if is_expected and not self._is_closing and self.num_waiting < self.dispatch.wait_requests and seconds > 0:
+            self.num_waiting += 1
+            try:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._usable.wait()
+                        return not self._is_closing  # even if another waiter was faster and is its probe
+            finally:
+                self.num_waiting -= 1
+        return self.is_usable
+
+    def stop_waiting(self) -> None:
+        """End the wait of every request, and let no other request wait."""
+        self._is_closing = True
+        self._usable.set()
 
 
 class SessionAffinity:

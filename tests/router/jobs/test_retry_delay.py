@@ -18,7 +18,7 @@ def test_a_job_lost_repeatedly_backs_off() -> None:
     """The refusal suggests a retry after at most 0.3 s, which suits waiting callers. A job waits longer, because
     otherwise it would retry constantly while no replica serves."""
     refusal = replica_lost("writer-0", "the call ended with INTERNAL")
-    set_retry_after(refusal, "a job")
+    set_retry_after(refusal, "a job", 0.0)
     assert refusal.error.retry_after_ms <= 300
     pauses = [retry_delay(refusal, times, 0.5) for times in TIMES]
     assert pauses == [retry_delay(queue_full("waiting", 1, None), times, 0.5) for times in TIMES]

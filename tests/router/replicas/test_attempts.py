@@ -89,7 +89,8 @@ def test_no_replica_is_tried_twice_and_lost_work_uses_the_retry_budget(
     assert (reason == error_pb2.ERROR_REASON_INVALID_FIELD) == ("final" in ended)
     if ended and set(ended) == {"full"}:
         assert reason == error_pb2.ERROR_REASON_QUEUE_FULL
-    assert attempts.may_wait == (not paid or set(paid) == {"dropped"})
+    is_away = set(ended) <= {"free", "dropped", "lost"}
+    assert attempts.may_wait == (is_away and sum(kind in UNSAFE for kind in ended) <= 1 and len(paid) < most)
 
 
 @pytest.mark.parametrize(("burst", "num_attempts"), [(0, 2), (1, 4), (2, 4)])
@@ -121,11 +122,24 @@ def test_healthy_second_choice_is_asked_before_a_broken_primary() -> None:
     clock = ManualClock()
     lanes = [lane(clock, 2, specialist="stl"), lane(clock, 2, specialist="build")]
     for replica in lanes[0].replicas.values():
-        replica.mark_hung(2.0)
+        replica.breaker.trip()
     attempts = AttemptSequence(targets(*lanes), b"", Random(0))
     assert asked(attempts, {"stl": "free", "build": "free"}) == ["build", "build", "stl", "stl"]
     attempts.start_over()
     assert attempts.next() is not None
+
+
+def test_a_hung_replica_is_asked_only_after_it_reports_again() -> None:
+    clock = ManualClock()
+    lanes = [lane(clock, 2, specialist="stl"), lane(clock, 1, specialist="build")]
+    hung = lanes[0].replicas["stl-0"]
+    hung.mark_hung(2.0)
+    lanes[0].replicas["stl-1"].breaker.trip()
+    attempts = AttemptSequence(targets(*lanes), b"", Random(0))
+    assert asked(attempts, {"stl": "free", "build": "free"}) == ["build", "stl"], "a broken replica may have recovered"
+    hung.load_reported(specialist_pb2.LoadReport(max_running=8))
+    attempts.start_over()
+    assert asked(attempts, {"stl": "free", "build": "free"}) == ["stl", "build", "stl"]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +166,7 @@ def test_an_unhealthy_primary_is_tried_after_the_second_choice() -> None:
     clock = ManualClock()
     lanes = [lane(clock, 1, specialist="stl"), lane(clock, 2, specialist="build")]
     for replica in lanes[0].replicas.values():
-        replica.mark_hung(2.0)
+        replica.breaker.trip()
     attempts = AttemptSequence(targets(*lanes), b"", Random(0))
     assert asked(attempts, {"stl": "free", "build": "final"}) == ["build", "stl"]
     assert attempts.may_wait and attempts.refusal().error.reason == error_pb2.ERROR_REASON_NO_REPLICA

@@ -80,7 +80,7 @@ class SpyReplica:
 
 
 @asynccontextmanager
-async def running_spy(behave: Behaviour = answer) -> AsyncIterator[SpyReplica]:
+async def running_spy(behave: Behaviour = answer, port: int = 0) -> AsyncIterator[SpyReplica]:
     spy = SpyReplica(behave)
     server = grpc.aio.server()
     handlers = {
@@ -92,7 +92,7 @@ async def running_spy(behave: Behaviour = answer) -> AsyncIterator[SpyReplica]:
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
-    spy.port = server.add_insecure_port("127.0.0.1:0")
+    spy.port = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     try:
         yield spy

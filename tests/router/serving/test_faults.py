@@ -266,11 +266,11 @@ async def test_the_last_replica_gets_requests_in_any_breaker_state() -> None:
 
 
 async def test_unreachable_specialist_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The request waits neither for a replica that might come back nor for the next attempt to connect."""
-    monkeypatch.setattr("router.dispatch.replicas.replica.WAIT_SECONDS", 60.0)
+    """Without `wait_share`, the request does not wait for a replica; it never waits for the next attempt to connect."""
     monkeypatch.setattr("router.dispatch.http2.channel._FIRST_BACKOFF_SECONDS", 60.0)
     monkeypatch.setattr("router.dispatch.http2.channel._MAX_BACKOFF_SECONDS", 60.0)
-    async with running_router({"writer": ["127.0.0.1:1"]}, warm=False) as routed:
+    settings = {"warm": False, "dispatch": patient_dispatch(wait_share=0.0)}
+    async with running_router({"writer": ["127.0.0.1:1"]}, **settings) as routed:
         await routed.ask(infer_request())
         began = time.monotonic()
         result = await routed.ask(infer_request())

@@ -18,7 +18,6 @@ from router import server
 from router.dispatch import dispatcher
 from router.dispatch.attempts import DEADLINE_SLACK
 from router.dispatch.replicas import fleet
-from router.dispatch.replicas import replica as replicas
 from specialist.engines.sim.engine import CostModel
 from tests.router.serving.harness import infer_request, patient_dispatch, running_router
 from tests.router.serving.spy import ACCEPTED, hang, running_spy
@@ -122,11 +121,13 @@ async def test_the_first_token_deadline_does_not_end_a_started_answer() -> None:
 async def test_wait_for_a_replica_ends_at_the_first_token_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait itself must end at the deadline. The watchdog would end the request only later."""
     monkeypatch.setattr(fleet, "DEADLINE_SLACK", 60.0)
-    monkeypatch.setattr(replicas, "WAIT_SECONDS", 60.0)
     replica = AsyncExitStack()
     async with (
         replica,
-        running_router({"writer": [(await replica.enter_async_context(running_spy())).address]}) as routed,
+        running_router(
+            {"writer": [(await replica.enter_async_context(running_spy())).address]},
+            dispatch=patient_dispatch(wait_share=1.0),
+        ) as routed,
     ):
         await replica.aclose()
         lane = routed.server.fleet.replica_sets["writer"]
