@@ -104,8 +104,9 @@ async def test_sdks_retry_only_what_can_succeed(refusals: list[Refusal], is_retr
                 spy.asked.clear()
                 with pytest.raises(kind) as caught:
                     await call(**CHAT)
-                said = caught.value.response.headers
-                assert (caught.value.response.request.headers["x-stainless-retry-count"] == "1") == is_retried, refusal
+                error: Any = caught.value
+                said = error.response.headers
+                assert (error.response.request.headers["x-stainless-retry-count"] == "1") == is_retried, refusal
                 assert said.get("x-should-retry") == (None if is_retried else "false")
 
 
