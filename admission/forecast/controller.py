@@ -47,6 +47,7 @@ from admission.forecast.forecast import (
     split_departures,
     sweep_queue,
 )
+from admission.forecast.lateness import explain_lateness
 
 REFUSING_SECONDS = 1.0  # a replica counts as refusing for this long after it refused a request for lack of capacity
 FULL_DEMAND = 1.5  # seconds of work (`_work_seconds`) per second; if higher priorities demand more, others wait longer
@@ -263,16 +264,7 @@ class AdmissionController:
         seconds = self._retry_seconds(request, forecast, check)
         retry_after = self._spread(seconds)
         if check.own_late > 0:
-            is_first = check.missed == "first"
-            left = forecast.left(request.first_deadline if is_first else request.booking.deadline)
-            by_first = is_first or forecast.is_judged_by_first_token(request)
-            work = "its first token takes" if by_first else f"its own {request.expected_left:.0f} tokens take"
-            work += f" {_format_seconds(check.due - check.wait)}"
-            due = _describe_deadline(left, is_first=is_first)
-            before = f"{_format_seconds(check.wait)} of work is ahead of it and {work}"
-            sentence = f"{work} even alone; {due}" if seconds is None else f"{before}; {due}"
-            limit = f"at least {left + check.own_late:.1f} s"
-            return Refuse("deadline_unreachable", limit, sentence, retry_after, check.missed)
+            return explain_lateness(request, forecast, check, retry_after, is_late_alone=seconds is None)
         late = _format_seconds(check.worst_delay)
         sentence = f"1 request that was admitted earlier would miss its deadline by {late}"
         if len(check.delayed) != 1:
@@ -465,12 +457,6 @@ def _arriving_at(now: float, booking: Booking) -> Booking:
     later = now - booking.arrival
     deadline, first = (None if each is None else each + later for each in (booking.deadline, booking.first_deadline))
     return replace(booking, arrival=now, deadline=deadline, first_deadline=first)
-
-
-def _describe_deadline(left: float, *, is_first: bool) -> str:
-    if is_first:
-        return f"its first token is due in {_format_seconds(left)}" if left > 0 else "its first token was due earlier"
-    return f"its deadline is in {_format_seconds(left)}" if left > 0 else "its deadline has passed"
 
 
 def _format_seconds(value: float) -> str:
