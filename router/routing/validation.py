@@ -114,7 +114,9 @@ class RequestValidator:
         first_token_ms = check.number(message, "first_token_timeout_ms")
         salt = caller.salt(check.size("tenant_salt", message.tenant_salt))
         tools, tool_choice = check.tools(message)
-        request = Request(
+        if message.embed:
+            _check_embed(message)
+        return Request(
             request_id=check.identifier("request_id", message.request_id) or self._new_id(),
             messages=messages,
             text=routing_text(messages),
@@ -150,11 +152,6 @@ class RequestValidator:
             tool_choice=tool_choice,
             embed=message.embed,
         )
-        if request.embed:
-            _check_embed(message)
-        if request.structure is not None and request.may_call_tools:
-            raise invalid_field("structure", "unset when tools are offered, unless tool_choice is none", "a structure")
-        return request
 
     def _messages(self, message: wire.InferRequest) -> Sequence[wire.Message]:
         prompt = self._check.text("prompt", message.prompt)

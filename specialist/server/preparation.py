@@ -150,7 +150,7 @@ class RequestPreparer:
         if not (isinstance(prompt, ChatPrompt) and prompt.needs_tool_template):
             return None
         calling = await self._on_thread(self._create_tool_calling, prompt.offer)
-        return calling if prompt.offer.is_open else None
+        return replace(calling, answer=served.structure) if prompt.offer.is_open else None
 
     async def _on_thread(self, work: Callable[[_GivenT], _ResultT], given: _GivenT) -> _ResultT:
         if self.num_tokenizing >= self.max_tokenizing:
@@ -214,8 +214,11 @@ class StructureCompiler:
 
     async def guide(self, served: ServedRequest, calling: ToolCalling | None = None) -> Guide | None:
         """Return a guide for the answer; None if it needs no structure. Raises Refusal if compiling fails."""
+        structure = served.structure
+        if calling is not None and structure is not None and self._grammars.get(structure) is None:
+            await self._compile(structure)  # so that a refusal names the right field
         try:
-            structure = served.structure if calling is None else calling.structure(self._grammars.limits.depth)
+            structure = structure if calling is None else calling.structure(self._grammars.limits.depth)
         except InvalidValue as refused:
             raise invalid_field("tools", refused.limit, refused.value) from None
         if structure is None:

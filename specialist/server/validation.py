@@ -156,8 +156,6 @@ class GenerateValidator(FieldChecks):
         self.size("tenant_salt", message.tenant_salt)
         self.size("session_key", message.session_key)
         prompt = self._prompt(message)
-        if message.HasField("structure") and isinstance(prompt, ChatPrompt) and prompt.offer.is_open:
-            raise invalid_field("structure", "unset when tools are offered, unless tool_choice is none", "a structure")
         if message.embed:
             self._check_embed(message, prompt)
         return ServedRequest(

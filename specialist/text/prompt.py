@@ -95,13 +95,16 @@ class Structure:
     kind: StructureKind
     text: str = ""  # the schema or the regular expression; for calls, the rules of a grammar that starts with `calls`
     choices: tuple[str, ...] = ()
+    answer: "Structure | None" = None  # for calls: the form of an answer without calls; None if `text` covers it
 
     @property
     def num_bytes(self) -> int:
-        return len(self.text.encode()) + sum(len(choice.encode()) for choice in self.choices)
+        own = len(self.text.encode()) + sum(len(choice.encode()) for choice in self.choices)
+        return own if self.answer is None else own + self.answer.num_bytes
 
     def digest(self) -> str:
-        return sha256(json.dumps([self.kind, self.text, self.choices]).encode()).hexdigest()
+        answer = None if self.answer is None else self.answer.digest()
+        return sha256(json.dumps([self.kind, self.text, self.choices, answer]).encode()).hexdigest()
 
 
 class FieldTooLarge(ValueError):

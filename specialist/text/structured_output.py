@@ -30,6 +30,7 @@ _JSON_OPTIONS = {  # only the whitespace of ordinary JSON: a model that may writ
     "coerce_one_of": False,
     "lenient": False,
 }
+_OPTIONAL_SPACE = '" "? '
 _MAX_REASON = 160
 _NOISE = re.compile(r"^at \d+\(\d+\): |failed to compile JSON schema: |<non-verbose/>|\. Enable 'coerce_one_of' .*")
 # Error names that the library gives instead of a sentence. All other names mean that no token can follow.
@@ -175,20 +176,28 @@ def _requirement(structure: Structure) -> str:
 
 def _lark_rules(structure: Structure, vocabulary: GrammarVocabulary, limits: GrammarLimits) -> str:
     """Return Lark rules. If the vocabulary drops an answer's first space, they require it; for JSON, they allow it."""
+    if structure.kind != "calls":
+        return "start: {}\n{}".format(*_answer_rules(structure, vocabulary, limits))
+    calls = f"{_OPTIONAL_SPACE if vocabulary.drops_space else ''}calls"
+    if structure.answer is None:
+        return f"start: {calls}\n{structure.text}"
+    start, rules = _answer_rules(structure.answer, vocabulary, limits)
+    return f"start: {calls} | {start}\n{structure.text}\n{rules}"
+
+
+def _answer_rules(structure: Structure, vocabulary: GrammarVocabulary, limits: GrammarLimits) -> tuple[str, str]:
+    """Return what the start rule must be, and the rules that it needs."""
     space = '" " ' if vocabulary.drops_space else ""
     if structure.kind == "regex":
         from llguidance import regex_to_lark
 
-        return f"start: ANSWER\nANSWER: {space}/{regex_to_lark(structure.text, 'dw')}/"
+        return "ANSWER", f"ANSWER: {space}/{regex_to_lark(structure.text, 'dw')}/"
     if structure.kind == "choice":
         choices = (json.dumps(choice, ensure_ascii=False) for choice in structure.choices)
-        return f"start: ANSWER\nANSWER: {space}({' | '.join(choices)})"
-    optional_space = '" "? ' if vocabulary.drops_space else ""
-    if structure.kind == "calls":
-        return f"start: {optional_space}calls\n{structure.text}"
+        return "ANSWER", f"ANSWER: {space}({' | '.join(choices)})"
     is_object = structure.kind == "json_object"
     rule = _json_rule({"type": "object"}) if is_object else json_schema_rule(structure.text, limits.depth)
-    return f"start: {optional_space}answer\nanswer: {rule}"
+    return f"{_OPTIONAL_SPACE if vocabulary.drops_space else ''}answer", f"answer: {rule}"
 
 
 def json_schema_rule(text: str, depth: int) -> str:

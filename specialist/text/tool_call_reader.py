@@ -18,22 +18,33 @@ class ToolCalling:
     offer: ToolOffer
     dialect: ToolDialect
     control: Mapping[str, int]  # the dialect's markers that are control tokens, and their ids
+    answer: Structure | None = None  # the form that an answer without calls must have
 
     @property
     def is_guided(self) -> bool:
-        """Whether a grammar guides the answer: a call is required, only one is allowed, or a tool is strict."""
+        """Whether a grammar guides the answer: a call is required, only one is allowed, a tool is strict, or an answer
+        without calls has a form."""
         offer = self.offer
-        return offer.must_call or offer.one_at_most or any(tool.strict for tool in offer.tools)
+        is_limited = offer.must_call or offer.one_at_most or any(tool.strict for tool in offer.tools)
+        return is_limited or self.answer is not None
 
     def structure(self, depth: int) -> Structure | None:
         """Return the structure of a guided answer, else None. Raises InvalidValue for an invalid or too deep schema."""
         if not self.is_guided:
             return None
-        return Structure("calls", tool_calls.tool_call_rules(self.offer, self.dialect, self.control, depth))
+        answer = None if self.offer.must_call else self.answer
+        has_text = not self.offer.must_call and answer is None
+        is_json = answer is not None and answer.kind.startswith("json")
+        rules = tool_calls.tool_call_rules(
+            self.offer, self.dialect, self.control, depth, has_text=has_text, beside_json=is_json
+        )
+        return Structure("calls", rules, answer=answer)
 
     def reader(self, new_id: Callable[[], str]) -> "CallReader":
         names = [tool.name for tool in self.offer.callable]
-        return CallReader(self.dialect, names, new_id, guided=self.is_guided)
+        # The text of a structured answer may look like the beginning of a call.
+        may_mislead = self.answer is not None and not self.offer.must_call
+        return CallReader(self.dialect, names, new_id, guided=self.is_guided and not may_mislead)
 
     def visible_markers(self) -> dict[int, str]:
         return {token_id: marker for marker, token_id in self.control.items()}

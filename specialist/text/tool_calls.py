@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from octet.rpc.checks import refuse_constant
 from specialist.text.prompt import ChatTurn, MessageToolCall, OfferedTool, ToolCallFragment, ToolOffer
@@ -160,30 +160,41 @@ def _skip_blanks(text: str, at: int) -> int:
 
 
 _DECODER = json.JSONDecoder()
-_ANY_OBJECT = '{"type":"object"}'
-_EMPTY_OBJECT = '{"type":"object","properties":{},"additionalProperties":false}'
 _TEXT = r"TEXT: /(.|\n)*/"
 _TEXT_UNLIKE_A_CALL = r"TEXT: /([^{ \n\r\t]|[ \n\r\t]+[^{ \n\r\t])(.|\n)*/"  # `{` after whitespace begins a call
 
 
-def tool_call_rules(offer: ToolOffer, dialect: ToolDialect, control: Mapping[str, int], depth: int) -> str:
-    """Return grammar rules for calls; the first is `calls`. `control` has the ids of those markers of the dialect that
-    are control tokens. Raises InvalidValue for an invalid schema."""
-    lines = [f"calls: {_calls_rule(offer, dialect, control)}"]
+def tool_call_rules(
+    offer: ToolOffer,
+    dialect: ToolDialect,
+    control: Mapping[str, int],
+    depth: int,
+    *,
+    has_text: bool = False,
+    beside_json: bool = False,
+) -> str:
+    """Return grammar rules for calls; the first is `calls`. With `has_text`, they also allow text, with or without
+    calls. `beside_json` means that the answer may be JSON instead. `control` has the ids of those markers of the
+    dialect that are control tokens. Raises InvalidValue for an invalid schema."""
+    lines = [f"calls: {_calls_rule(offer, dialect, control, has_text=has_text)}"]
     lines += [f"call: {' | '.join(f'call_{index}' for index in range(len(offer.callable)))}"]
     for index, tool in enumerate(offer.callable):
+        schema = _arguments_schema(tool, offer)
+        if beside_json and not dialect.begin:  # a fixed text would exclude other JSON that begins alike
+            lines += [f"call_{index}: {json_schema_rule(json.dumps(_call_schema(tool, dialect, schema)), depth)}"]
+            continue
         before = json.dumps(f'{{"name": {json.dumps(tool.name)}, "{dialect.key}": ')
         lines += [f'call_{index}: {before} arguments_{index} "}}"']
-        lines += [f"arguments_{index}: {_arguments_rule(tool, offer, depth)}"]
-    return "\n".join([*lines, *_text_rules(offer, dialect, control)])
+        lines += [f"arguments_{index}: {json_schema_rule(json.dumps(schema), depth)}"]
+    return "\n".join([*lines, *(_text_rules(dialect, control) if has_text else ())])
 
 
-def _calls_rule(offer: ToolOffer, dialect: ToolDialect, control: Mapping[str, int]) -> str:
+def _calls_rule(offer: ToolOffer, dialect: ToolDialect, control: Mapping[str, int], *, has_text: bool) -> str:
     once = offer.one_at_most or bool(offer.name) or dialect.allows_one_call
     if not dialect.begin:
-        return "call" if offer.must_call else "call | text"
+        return "call | text" if has_text else "call"
     block = _block_rule(dialect, control, once)
-    if not offer.must_call:
+    if has_text:
         return f"text | begun {block}" if once else f"(begun {block})* text"
     begin = _marker_rule(dialect.begin, control)
     if once or dialect.is_list:
@@ -198,9 +209,7 @@ def _block_rule(dialect: ToolDialect, control: Mapping[str, int], once: bool) ->
     return f"{gap} call {gap} {_marker_rule(dialect.end, control)}"
 
 
-def _text_rules(offer: ToolOffer, dialect: ToolDialect, control: Mapping[str, int]) -> Iterator[str]:
-    if offer.must_call:
-        return
+def _text_rules(dialect: ToolDialect, control: Mapping[str, int]) -> Iterator[str]:
     if not dialect.begin:
         yield from ("text: TEXT?", _TEXT_UNLIKE_A_CALL)
         return
@@ -212,10 +221,18 @@ def _marker_rule(marker: str, control: Mapping[str, int]) -> str:
     return f"<[{control[marker]}]>" if marker in control else json.dumps(marker)
 
 
-def _arguments_rule(tool: OfferedTool, offer: ToolOffer, depth: int) -> str:
-    """Return the rule. It enforces the tool's schema only if the tool is strict or a call is required."""
+def _arguments_schema(tool: OfferedTool, offer: ToolOffer) -> dict[str, Any]:
+    """Return the schema of the arguments: the tool's own only if the tool is strict or a call is required."""
     if not (tool.strict or offer.must_call):
-        return json_schema_rule(_ANY_OBJECT, depth)
+        return {"type": "object"}
     if not tool.parameters:
-        return json_schema_rule(_EMPTY_OBJECT, depth)
-    return json_schema_rule(json.dumps({"type": "object", **json.loads(tool.parameters)}), depth)
+        return {"type": "object", "properties": {}, "additionalProperties": False}
+    return {"type": "object", **json.loads(tool.parameters)}
+
+
+def _call_schema(tool: OfferedTool, dialect: ToolDialect, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a whole call. Definitions stay at the top, where references expect them."""
+    shared = {key: arguments[key] for key in ("$defs", "definitions") if key in arguments}
+    own = {key: value for key, value in arguments.items() if key not in shared}
+    members = {"name": {"const": tool.name}, dialect.key: own}
+    return {**shared, "type": "object", "properties": members, "required": [*members], "additionalProperties": False}

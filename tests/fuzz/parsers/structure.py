@@ -52,7 +52,10 @@ def _called(raw: bytes) -> object:
     chat = wire.Chat(messages=[wire.Message(role="user", content="x")], tools=[tool])
     _DOOR.validate(wire.GenerateRequest(request_id="r", chat=chat))
     offer = ToolOffer((OfferedTool("find", "Finds.", parameters, True),), "required", "", False)
-    written = [tool_call_rules(offer, dialect, {}, _GRAMMARS.limits.depth) for dialect in (HERMES, MISTRAL, LLAMA)]
+    written = [
+        tool_call_rules(offer, dialect, {}, _GRAMMARS.limits.depth, has_text=not offer.must_call)
+        for dialect in (HERMES, MISTRAL, LLAMA)
+    ]
     return Grammar(Structure("calls", written[0]), _GRAMMARS.vocabulary(), _GRAMMARS.limits)
 
 

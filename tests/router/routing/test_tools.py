@@ -77,7 +77,6 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ),
     ("tool_choice", {"tool_choice": REQUIRED}),
     ("tool_choice.name", {"tools": [TOOL], "tool_choice": wire.ToolChoice(name="other")}),
-    ("structure", {"tools": [TOOL], "structure": wire.Structure(regex="a")}),
     ("messages.tool_calls", {"messages": [ASKED, wire.Message(role="user", tool_calls=CALLED.tool_calls)]}),
     ("messages.tool_calls.id", {"messages": [ASKED, calling(id="")]}),
     ("messages.tool_calls.id", {"messages": [ASKED, calling(id="x" * 129)]}),

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from octet.rpc.checks import InvalidValue
 from specialist.engines.sim.vocabulary import TURN, TURN_END, sim_vocabulary
-from specialist.text.prompt import OfferedTool, ToolOffer
+from specialist.text.prompt import OfferedTool, Structure, ToolOffer
 from specialist.text.structured_output import GrammarCache, Guide
 from specialist.text.tokenization import Detokenizer, TokenPieces
 from specialist.text.tool_call_reader import ToolCalling
@@ -134,3 +134,42 @@ def test_schemas_that_cannot_be_kept_are_refused() -> None:
         assert structure is not None
         with pytest.raises(InvalidValue, match="each have a JSON Schema"):
             GRAMMARS.compile(structure)
+
+
+CALL = '{"name": "move", "parameters": {"to": "a", "by": 2}}'
+FORMS = {
+    "json_schema": Structure("json_schema", json.dumps({"enum": [{"name": "<tool_call>"}, "[TOOL_CALLS] x", 7]})),
+    "json_object": Structure("json_object"),
+    "regex": Structure("regex", "(yes|no), sir"),
+    "choice": Structure("choice", choices=("left", "right")),
+}
+
+
+def fits(form: Structure, text: str) -> bool:
+    if form.kind == "json_object":
+        return isinstance(json.loads(text), dict)
+    if form.kind == "json_schema":
+        return json.loads(text) in json.loads(form.text)["enum"]
+    return text in (form.choices or ("yes, sir", "no, sir"))
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+def test_beside_tools_a_structure_applies_to_an_answer_without_calls(dialect: ToolDialect, form: Structure) -> None:
+    begun = {"hermes": "<tool_call>", "mistral": "[TOOL_CALLS]", "llama": CALL}[dialect.name]
+    texts = {"json_object": '{"name": 1', "json_schema": "7"}
+    calling = ToolCalling(ToolOffer(STRICT, one_at_most=True), dialect, {}, form)
+    num_texts = num_calls = 0
+    for seed in range(8):
+        for prefix in (begun, texts.get(form.kind, "")):
+            said, ended = draw(calling, seed, prefix)
+            if not ended:
+                continue
+            check(said)
+            assert bool(said.calls) != bool(said.text) and (said.calls or fits(form, said.text)), said
+            num_calls += bool(said.calls)
+            num_texts += bool(said.text)
+    assert num_calls and num_texts, "the model may do either"
+    must = ToolCalling(ToolOffer(TOOLS, "auto", "move"), dialect, {}, form)
+    said, ended = draw(must, 1)
+    assert ended and [call.name for call in said.calls] == ["move"]
