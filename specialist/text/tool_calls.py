@@ -232,7 +232,7 @@ def _arguments_schema(tool: OfferedTool, offer: ToolOffer) -> dict[str, Any]:
 
 def _call_schema(tool: OfferedTool, dialect: ToolDialect, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a whole call. Definitions stay at the top, where references expect them."""
-    shared = {key: arguments[key] for key in ("$defs", "definitions") if key in arguments}
+    shared = {key: value for key, value in arguments.items() if key in ("$defs", "definitions")}
     own = {key: value for key, value in arguments.items() if key not in shared}
     members = {"name": {"const": tool.name}, dialect.key: own}
     return {**shared, "type": "object", "properties": members, "required": [*members], "additionalProperties": False}

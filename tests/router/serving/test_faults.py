@@ -269,8 +269,8 @@ async def test_unreachable_specialist_is_refused_at_once(monkeypatch: pytest.Mon
     """Without `wait_share`, the request does not wait for a replica; it never waits for the next attempt to connect."""
     monkeypatch.setattr("router.dispatch.http2.channel._FIRST_BACKOFF_SECONDS", 60.0)
     monkeypatch.setattr("router.dispatch.http2.channel._MAX_BACKOFF_SECONDS", 60.0)
-    settings = {"warm": False, "dispatch": patient_dispatch(wait_share=0.0)}
-    async with running_router({"writer": ["127.0.0.1:1"]}, **settings) as routed:
+    dispatch = patient_dispatch(wait_share=0.0)
+    async with running_router({"writer": ["127.0.0.1:1"]}, warm=False, dispatch=dispatch) as routed:
         await routed.ask(infer_request())
         began = time.monotonic()
         result = await routed.ask(infer_request())
