@@ -197,6 +197,7 @@ def decision_to_wire(decision: RoutingDecision) -> wire.Decision:
         adapters=[clip_bytes(name, _MAX_NAME) for name in decision.adapters[:_MAX_ADAPTERS]],
         sampling=sampling,
         max_tokens=decision.max_tokens,
+        max_tokens_from=decision.max_tokens_from if decision.max_tokens else "",
         notes=clip_list([*notes, *decision.notes], _MAX_NOTE, _MAX_NOTES),
         request_digest=decision.request_digest,
         config_digest=decision.config_digest,

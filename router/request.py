@@ -115,6 +115,7 @@ def use_grant(grant: AccessGrant) -> AbstractContextManager[None]:
 
 
 SessionSource = Literal["session_id", "metadata", "user", "none"]
+MaxTokensSource = Literal["caller", "task", "specialist"]
 DecisionSource = Literal["forced", "intent", "rule", "classifier", "default", "unrouted"]
 SESSION_METADATA_KEY = "session_id"
 
@@ -263,6 +264,7 @@ class RoutingDecision:
     notes: tuple[str, ...] = ()
     request_digest: str = ""
     config_digest: str = ""
+    max_tokens_from: MaxTokensSource = "caller"
 
 
 _CONTENT_FIELDS = (

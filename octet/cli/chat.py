@@ -51,6 +51,7 @@ class ChatTextOutput:
 
     def completed(self, receipt: Receipt) -> None:
         self._print_dim(format_answer_line(receipt))
+        request.print_cut(receipt)
 
     def cut_short(self, *, is_kept: bool) -> None:
         """Report that the user has interrupted the answer."""
@@ -116,7 +117,6 @@ def format_answer_line(receipt: Receipt) -> str:
     if usage is not None:
         parts.append(f"{usage.cache_hit_tokens} of {usage.prompt_tokens} prompt tokens cached")
         parts += [] if usage.tokens_per_second is None else [f"{usage.tokens_per_second:.1f} tok/s"]
-        parts += ["cut at its maximum length"] if usage.finish_reason == "length" else []
     return " · ".join(parts)
 
 

@@ -11,6 +11,7 @@ import grpc
 from octet.cli import requests as request
 from octet.cli import router_client as cli
 from octet.cli.arguments import Commands, add_option, add_parser, integer_type, parse_seconds
+from octet.cli.receipts import describe_cut
 from octet.client.clients import Client
 from octet.client.errors import OctetError
 from octet.client.jobs import Job, JobEvent
@@ -120,8 +121,9 @@ def _wait(router: Client, arguments: argparse.Namespace) -> int:
 
 
 def _report_end(command: str, job: Job) -> int:
-    """Return the exit status, and report a job that failed or was cancelled."""
+    """Return the exit status, and report a job that failed, was cancelled, or has a cut answer."""
     if job.status == "done":
+        request.print_cut(job.receipt)
         return 0
     why = f": {job.error.message}" if job.error is not None else ""
     text = "its partial answer was printed" if job.text else "there is no partial answer"
@@ -169,6 +171,7 @@ def format_job(job: Job) -> str:
         "specialist": "" if job.receipt is None else job.receipt.specialist,
         "why": "" if job.receipt is None else job.receipt.why,
         "validation": "" if job.validation is None else f"{job.validation.outcome} by {job.validation.verifier}",
+        "cut": "" if job.receipt is None else describe_cut(job.receipt),
         "error": "" if job.error is None else f"{job.error.reason}: {job.error.message}",
     }
     lines = [f"{label:<{_LABEL}} {text}" for label, text in rows.items() if text]

@@ -273,7 +273,7 @@ def _describe_lane(lane: LaneInfo) -> str:
 
 def add_replica_commands(commands: Commands) -> None:
     show = _list("replicas", _REPLICA_COLUMNS, lambda operator, _: operator.replicas())
-    cli.add_operator_command(commands, "replicas", "show every replica and its load", show)
+    cli.add_operator_command(commands, "replicas", "show every replica, its load and its restarts", show)
     changes = (
         ("drain", "stop sending new requests to a replica; it finishes running ones", Operator.drain),
         ("undrain", "send requests to a drained replica again", Operator.undrain),
@@ -341,7 +341,7 @@ def add_audit_commands(commands: Commands) -> None:
     add_option(audit, "subject", "SUBJECT", about, nargs="?", default="")
     about = "at most N; default: %(default)s"
     audit.add_argument("--limit", "--most", type=parse_positive, default=30, metavar="N", help=about)
-    about = "print changes as they happen, until Ctrl-C or --timeout"
+    about = "print changes and restarts as they happen, until Ctrl-C or --timeout"
     cli.add_operator_command(commands, "events", about, cli.call_operator(_print_events))
 
 

@@ -253,6 +253,26 @@ def _decision_rows(decision: DecisionInfo) -> Rows:
     yield "second choice", decision.second_choice
 
 
+def describe_cut(receipt: Receipt) -> str:
+    """Say that the answer was cut at its length, by which limit, and what raises it; empty for any other answer."""
+    usage, decision = receipt.usage, receipt.decision
+    if usage is None or usage.finish_reason != "length":
+        return ""
+    most = decision.max_tokens if receipt.admission is None else receipt.admission.max_tokens
+    if most >= decision.max_tokens:
+        name = {"task": f"the task {decision.task}", "specialist": f"the specialist {decision.primary}"}
+        source = name.get(decision.max_tokens_from, "the caller")
+        where = "" if source == "the caller" else f", or max_tokens of {source} in the configuration,"
+        limit, raises = f"max_tokens {most:,} from {source}", f"--max-tokens N{where} raises it"
+    elif receipt.specialist == decision.primary:
+        limit = f"the context leaves room for {most:,} tokens after {usage.prompt_tokens:,} of the prompt"
+        raises = "a shorter prompt, a larger --context-size or context of the specialist gives more"
+    else:
+        limit = f"max_tokens or context of the specialist {receipt.specialist}, which answered instead: {most:,} tokens"
+        raises = "--max-tokens N raises the first"
+    return f"The answer was cut at its length: {limit}; {raises}."
+
+
 def _format_task(decision: DecisionInfo) -> str:
     length = f"at most {decision.max_tokens} tokens" if decision.max_tokens else ""
     sampling = [f"{name} {value}" for name, value in decision.sampling.items()]

@@ -13,8 +13,8 @@ from google.protobuf.json_format import MessageToDict
 
 from octet.cli import router_client as cli
 from octet.cli.arguments import Commands, add_flag, add_option
-from octet.cli.receipts import explain_decision, format_decision, format_receipt, format_tokens
-from octet.client.errors import NoSpecialist, OctetError, describe_unreachable, error_class
+from octet.cli.receipts import describe_cut, explain_decision, format_decision, format_receipt, format_tokens
+from octet.client.errors import DeadlineExceeded, NoSpecialist, OctetError, describe_unreachable, error_class
 from octet.client.options import Choice, Json, Options, Regex, Structure
 from octet.client.receipts import Receipt, Usage
 from octet.client.replica import SpecialistClient, SpecialistError
@@ -202,11 +202,23 @@ def _generate(arguments: argparse.Namespace, text: str) -> int:
                 write_output("\n")
             if error.receipt is not None:
                 _print_receipt(arguments, error.receipt)
-            raise
+            if not answer.text or arguments.json:
+                raise
+            more = "; --timeout SECONDS allows more time" if isinstance(error, DeadlineExceeded) else ""
+            raise cli.reword_error(
+                error, f"{error}; the answer above is incomplete{more}", retry_after=error.retry_after
+            ) from None
         if not arguments.json:
             write_output("\n")
+            print_cut(answer.receipt)
         _print_receipt(arguments, answer.receipt)
     return 0
+
+
+def print_cut(receipt: Receipt | None) -> None:
+    """Tell the user on standard error, so that standard output holds only the answer."""
+    if receipt is not None and (cut := describe_cut(receipt)):
+        print(cut, file=sys.stderr)
 
 
 def _print_receipt(arguments: argparse.Namespace, receipt: Receipt) -> None:
@@ -262,6 +274,9 @@ async def _stream_from_replica(arguments: argparse.Namespace, replica_request: w
             usage = event.usage if event.HasField("usage") else usage
     if not arguments.json:
         write_output("\n")
+    if usage.finish_reason == wire.FINISH_REASON_LENGTH and not arguments.json:
+        limit = f"max_tokens {accepted.max_tokens:,}; --max-tokens N raises it, up to the end of the context"
+        print(f"The answer was cut at its length: {limit}.", file=sys.stderr)
     if arguments.verbose:
         print(_format_usage(accepted, usage), file=sys.stderr)
     return 0

@@ -39,6 +39,7 @@ class DecisionInfo(WireRecord):
     request_digest: str
     config_digest: str
     classifier_digest: str
+    max_tokens_from: str  # what set max_tokens: caller, task or specialist
 
 
 class Admission(WireRecord):

@@ -244,7 +244,7 @@ class CancelResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class Decision(_message.Message):
-    __slots__ = ("source", "decided_by", "why", "primary", "second_choice", "distribution", "confidence", "intent", "task", "adapters", "sampling", "max_tokens", "notes", "request_digest", "config_digest", "classifier_digest")
+    __slots__ = ("source", "decided_by", "why", "primary", "second_choice", "distribution", "confidence", "intent", "task", "adapters", "sampling", "max_tokens", "notes", "request_digest", "config_digest", "classifier_digest", "max_tokens_from")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     DECIDED_BY_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
@@ -261,6 +261,7 @@ class Decision(_message.Message):
     REQUEST_DIGEST_FIELD_NUMBER: _ClassVar[int]
     CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
     CLASSIFIER_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FROM_FIELD_NUMBER: _ClassVar[int]
     source: DecisionSource
     decided_by: str
     why: str
@@ -277,7 +278,8 @@ class Decision(_message.Message):
     request_digest: str
     config_digest: str
     classifier_digest: str
-    def __init__(self, source: _Optional[_Union[DecisionSource, str]] = ..., decided_by: _Optional[str] = ..., why: _Optional[str] = ..., primary: _Optional[str] = ..., second_choice: _Optional[str] = ..., distribution: _Optional[_Iterable[_Union[Score, _Mapping]]] = ..., confidence: _Optional[float] = ..., intent: _Optional[str] = ..., task: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[_specialist_pb2.Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., notes: _Optional[_Iterable[str]] = ..., request_digest: _Optional[str] = ..., config_digest: _Optional[str] = ..., classifier_digest: _Optional[str] = ...) -> None: ...
+    max_tokens_from: str
+    def __init__(self, source: _Optional[_Union[DecisionSource, str]] = ..., decided_by: _Optional[str] = ..., why: _Optional[str] = ..., primary: _Optional[str] = ..., second_choice: _Optional[str] = ..., distribution: _Optional[_Iterable[_Union[Score, _Mapping]]] = ..., confidence: _Optional[float] = ..., intent: _Optional[str] = ..., task: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[_specialist_pb2.Sampling, _Mapping]] = ..., max_tokens: _Optional[int] = ..., notes: _Optional[_Iterable[str]] = ..., request_digest: _Optional[str] = ..., config_digest: _Optional[str] = ..., classifier_digest: _Optional[str] = ..., max_tokens_from: _Optional[str] = ...) -> None: ...
 
 class Score(_message.Message):
     __slots__ = ("specialist", "probability")

@@ -12,7 +12,7 @@ from octet.rpc.messages import copy_message
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2 as specialist_wire
 from router.refusals import no_embeddings, unknown_intent, unknown_specialist
-from router.request import DecisionSource, Request, RoutingDecision
+from router.request import DecisionSource, MaxTokensSource, Request, RoutingDecision
 from router.routing.classifier.base import ClassifierUnavailable, Distribution
 from router.routing.rules.detectors import rule_detector
 from router.routing.rules.text import ScannedText
@@ -75,12 +75,19 @@ def effective_sampling(request: Request, task: TaskConfig) -> wire.Sampling:
     return sampling
 
 
-def effective_max_tokens(request: Request, task: TaskConfig, specialist: SpecialistConfig | None) -> int:
-    """Return the caller's limit; without one, the lower of the task's and specialist's, but at least `min_tokens`."""
+def effective_max_tokens(
+    request: Request, task: TaskConfig, specialist: SpecialistConfig | None
+) -> tuple[int, MaxTokensSource]:
+    """Return the caller's limit; without one, the lower of the task's and specialist's, but at least `min_tokens`. Also
+    return what set it."""
     if request.max_tokens is not None:
-        return request.max_tokens
-    limit = task.max_tokens if specialist is None else min(task.max_tokens, specialist.max_tokens)
-    return max(limit, request.min_tokens or 0)
+        return request.max_tokens, "caller"
+    source: MaxTokensSource = "task"
+    limit = task.max_tokens
+    if specialist is not None and specialist.max_tokens < limit:
+        limit, source = specialist.max_tokens, "specialist"
+    least = request.min_tokens or 0
+    return (least, "caller") if least > limit else (limit, source)
 
 
 def requested_adapters(request: Request, specialist: SpecialistConfig | None) -> tuple[str, ...]:
@@ -255,6 +262,7 @@ class RoutingPolicy:
         specialist = self.specialists[decision.primary] if decision.primary else None
         requested = requested_adapters(request, specialist)
         adapters = limit_adapters(requested, request.max_experts)
+        max_tokens, max_tokens_from = effective_max_tokens(request, task, specialist)
         notes = (*result.notes, *notes)
         if len(adapters) < len(requested):
             notes = (*notes, f"max_experts allows {len(adapters)} of {len(requested)} adapters")
@@ -264,7 +272,8 @@ class RoutingPolicy:
             task=task.name,
             adapters=adapters,
             sampling=effective_sampling(request, task),
-            max_tokens=effective_max_tokens(request, task, specialist),
+            max_tokens=max_tokens,
+            max_tokens_from=max_tokens_from,
             notes=notes,
             request_digest=request_digest(request),
             config_digest=self.digest,

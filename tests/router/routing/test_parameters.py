@@ -44,11 +44,13 @@ def test_the_callers_parameters_win(ask: Request, task: TaskConfig) -> None:
 @given(ASKS, TASK)
 def test_the_smallest_length_limit_wins(ask: Request, task: TaskConfig) -> None:
     for each in ENSEMBLE.specialists:
-        longest = effective_max_tokens(ask, task, each)
+        longest, source = effective_max_tokens(ask, task, each)
         if ask.max_tokens is not None:
-            assert longest == ask.max_tokens
+            assert (longest, source) == (ask.max_tokens, "caller")
         else:
             assert longest == max(min(task.max_tokens, each.max_tokens), ask.min_tokens or 0)
+            limits = {"task": task.max_tokens, "specialist": each.max_tokens, "caller": ask.min_tokens}
+            assert limits[source] == longest
 
 
 @given(ASKS)
