@@ -102,7 +102,7 @@ def _watch(router: Client, arguments: argparse.Namespace) -> int:
                 number = event.number
                 print_event(event)
                 if event.job is not None and event.job.has_ended:
-                    return _report_end("jobs watch", event.job)
+                    return _report_end("jobs watch", event.job, arguments)
         except OctetError:
             if not interrupt.pressed:
                 raise
@@ -117,13 +117,13 @@ def _watch(router: Client, arguments: argparse.Namespace) -> int:
 def _wait(router: Client, arguments: argparse.Namespace) -> int:
     job = router.jobs.wait(arguments.job_id, arguments.timeout)
     cli.print_result(arguments, job.to_dict(), job.text)
-    return _report_end("jobs wait", job)
+    return _report_end("jobs wait", job, arguments)
 
 
-def _report_end(command: str, job: Job) -> int:
+def _report_end(command: str, job: Job, arguments: argparse.Namespace) -> int:
     """Return the exit status, and report a job that failed, was cancelled, or has a cut answer."""
     if job.status == "done":
-        request.print_cut(job.receipt)
+        request.print_cut(None if arguments.json else job.receipt)
         return 0
     why = f": {job.error.message}" if job.error is not None else ""
     text = "its partial answer was printed" if job.text else "there is no partial answer"
