@@ -115,8 +115,8 @@ async def test_cut_answers_are_reported_with_their_limit() -> None:
     ],
 )
 def test_the_limit_that_cut_an_answer_is_named(max_tokens_from: str, specialist: str, most: int, says: str) -> None:
-    decision = {"primary": "stl", "task": "debug", "max_tokens": 90, "max_tokens_from": max_tokens_from}
-    receipt = wire.Receipt(specialist=specialist, decision=wire.Decision(**decision))
+    decision = wire.Decision(primary="stl", task="debug", max_tokens=90, max_tokens_from=max_tokens_from)
+    receipt = wire.Receipt(specialist=specialist, decision=decision)
     receipt.accepted.max_tokens = most
     receipt.usage.MergeFrom(specialist_pb2.Usage(prompt_tokens=7, finish_reason=specialist_pb2.FINISH_REASON_LENGTH))
     assert says in describe_cut(Receipt.from_wire(receipt))
