@@ -315,9 +315,9 @@ def _check_targets(targets: schema.SloTargets, place: KeyPath, index: KeyIndex) 
 def _check_files(ensemble: Ensemble, index: KeyIndex, models: ModelProblems | None) -> None:
     found = [(place, problem) for place, path, check in _needed_files(ensemble) if (problem := check(path))]
     if models is not None:
-        is_opened = {place for place, _, check in _needed_files(ensemble) if check is not _missing_problem}
-        found = [(place, problem) for place, problem in found if place not in is_opened]
-        found += [(place, f"cannot be served: {problem}") for place, problem in models(ensemble)]
+        opened = [(place, f"cannot be served: {problem}") for place, problem in models(ensemble)]
+        better_said = {place for place, _ in opened}
+        found = [*opened, *((place, problem) for place, problem in found if place not in better_said)]
     names: dict[tuple[KeyPath, str], list[str]] = {}
     for place, problem in found:
         top = place[-1:]  # the specialist may inherit the key from the top of the file

@@ -177,7 +177,11 @@ def test_lost_file_is_fetched_at_the_recorded_commit(download: Download, tiny: d
 
 def test_without_network_and_cache_the_remedy_is_said(download: Download, monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch)
+    from huggingface_hub import constants
+
     message = download.refused("hf:org/tiny")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert "cannot be reached" in download.refused("hf:org/tiny")
     assert message.startswith("hf:org/tiny: http://127.0.0.1:1 cannot be reached (")
     assert message.endswith("connect once to download them, or copy that folder from a machine that has them")
 

@@ -153,6 +153,20 @@ def test_all_parts_of_one_model_are_reported(
     assert len(json.loads(capsys.readouterr().out)["problems"]) == 2
 
 
+def test_files_that_are_not_opened_must_still_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "specialists:\n  a: {engine: sim, adapters: {x: gone}}\n  b: {model: none, adapters: {x: gone}}\n"
+    found = problems(tmp_path, text, capsys, "--models")
+    nowhere = "DIR/none: no such file or directory: give a Hugging Face directory or a GGUF file"
+    assert [line.replace(" cannot be served", "").partition(":")[::2] for line in found] == [
+        ("2", " specialists.a.adapters.x does not exist: DIR/gone"),
+        (
+            "3",
+            " specialists.b.model: DIR/none: no such file or directory: give a Hugging Face directory or a GGUF file",
+        ),
+        ("3", " specialists.b.adapters.x does not exist: DIR/gone"),
+    ]
+
+
 def test_replicas_elsewhere_and_simulated_ones_are_not_opened(tmp_path: Path) -> None:
     path = config_file(
         tmp_path, "default_specialist: a\nspecialists:\n  a: {addresses: ['x:1'], model: gone}\n  b: {engine: sim}\n"
