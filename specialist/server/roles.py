@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from specialist.server.replica import AssembledReplica
 
 
+_EXIT_INTERRUPTED = 130
+
+
 def replica_roles(places: Sequence[ReplicaPlacement], progress: Progress | None = None) -> Sequence[ProcessSpec]:
     """Prepare each model once for all its replicas (download, choose kernels, pack weights, open). Return a process for
     each replica. Raises OSError, ValueError (such as ModelRefused) or RuntimeError; each message gives advice."""
@@ -51,6 +54,8 @@ def _fetch_from_hub(places: Sequence[ReplicaPlacement], progress: Progress) -> l
             return {text: str(find_files(text, kind, progress)) for text, kind in wanted.items()}
         except ModelRefused as refused:
             return str(refused)
+        except KeyboardInterrupt:
+            sys.exit(_EXIT_INTERRUPTED)  # without a traceback; the parent is interrupted too
 
     found = call_in_fork(fetch_all)
     if isinstance(found, str):

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from hashlib import sha1, sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
+from time import sleep
 from urllib.parse import unquote
 
 LFS = (".safetensors", ".gguf", ".bin")
@@ -44,6 +45,7 @@ class Hub:
     gated: set[str] = field(default_factory=set)  # answer only with a token
     cut: dict[str, int] = field(default_factory=dict)  # the next answer with this file ends after so many bytes
     damaged: set[str] = field(default_factory=set)  # the content of these files is served with a flipped bit
+    held: dict[str, Event] = field(default_factory=dict)  # the content of this file waits, and sets the event
     requests: list[str] = field(default_factory=list)  # "METHOD path range" of every request
 
     def repository(self, name: str) -> Repository:
@@ -141,6 +143,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_content(file, content, {}, with_body=with_body)
 
     def _send_content(self, path: str, content: bytes, headers: Mapping[str, str], *, with_body: bool) -> None:
+        if with_body and path in self.hub.held:
+            self.hub.held[path].set()
+            self.close_connection = True
+            while path in self.hub.held:
+                sleep(0.05)
+            return
         if path in self.hub.damaged:
             content = bytes([content[0] ^ 1]) + content[1:]
         start = int(re.findall(r"bytes=(\d+)-", self.headers.get("Range", "bytes=0-"))[0])

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -10,11 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 
 import httpx2
 import pytest
 
-from tests.models.hub_server import files_of, running_hub
+from tests.models.hub_server import Hub, files_of, running_hub
 from tests.models.plain import write_adapter, write_model
 from tests.serve.ensemble import ROOT, ServeProcess
 
@@ -100,6 +102,7 @@ def test_hub_model_is_downloaded_once_before_replicas_start(tmp_path: Path, monk
         monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
         commit = hub.repository("org/tiny").commit(files_of(tmp_path / "tiny"))
         hub.repository("org/lora").commit(files_of(tmp_path / "lora"))
+        interrupt_download(hub, file, tmp_path)
         first = start_and_end(file, tmp_path)
         weights = [path for path in hub.downloads() if path.startswith("/blobs/org/tiny/") and "safetensors" in path]
         assert len(weights) == 1
@@ -114,6 +117,18 @@ def test_hub_model_is_downloaded_once_before_replicas_start(tmp_path: Path, monk
     assert refused.popen.wait(FIVE_MINUTES) == 2
     assert "octet serve: hf:org/tiny: http://127.0.0.1:" in refused.err
     assert " cannot be reached (" in refused.err
+
+
+def interrupt_download(hub: Hub, file: Path, folder: Path) -> None:
+    """Press Ctrl-C while the weights are downloaded. The whole files are kept, so only the weights are left to do."""
+    hub.held["model.safetensors"] = Event()
+    served = ServeProcess(file, folder)
+    assert hub.held["model.safetensors"].wait(FIVE_MINUTES)
+    os.killpg(served.popen.pid, signal.SIGINT)
+    assert served.popen.wait(60) == 130
+    assert "Traceback" not in served.err
+    del hub.held["model.safetensors"]
+    hub.requests.clear()
 
 
 def start_and_end(file: Path, folder: Path) -> ServeProcess:
