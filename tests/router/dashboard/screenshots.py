@@ -1,4 +1,5 @@
-"""Make the pictures in docs/img: `python -m tests.router.dashboard.screenshots FOLDER`."""
+"""Make the pictures in docs/img: `python -m tests.router.dashboard.screenshots FOLDER [URL]`. They show the router at
+the URL, or the sample state."""
 
 import sys
 from pathlib import Path
@@ -11,11 +12,11 @@ from tests.router.dashboard.fake import FakeRouterState, serving
 from tests.router.dashboard.page import ROWS
 from tests.router.dashboard.sample_state import NOW_MS
 
-SIZES = {"wide": (1440, 1000), "phone": (390, 1180)}
+SIZES = {"wide": (1440, 900), "phone": (390, 844)}
 THEMES = ("light", "dark")
 
 
-def shoot(browser: Browser, url: str, folder: Path, size: str, theme: str) -> Path:
+def shoot(browser: Browser, url: str, folder: Path, size: str, theme: str, *, is_sample: bool) -> Path:
     width, height = SIZES[size]
     context = browser.new_context(
         viewport={"width": width, "height": height},
@@ -25,12 +26,13 @@ def shoot(browser: Browser, url: str, folder: Path, size: str, theme: str) -> Pa
     )
     try:
         page = context.new_page()
-        page.clock.install(time=NOW_MS / 1000)
+        if is_sample:
+            page.clock.install(time=NOW_MS / 1000)
         page.goto(f"{url}/dashboard")
         page.locator(ROWS).nth(7).wait_for()
-        page.clock.run_for(1500)
+        page.locator("body[data-live=yes]").wait_for()
         path = folder / f"dashboard-{size}-{theme}.png"
-        page.screenshot(path=path)
+        page.screenshot(path=path, full_page=True)
         Image.open(path).convert("RGB").quantize(256, kmeans=3, dither=Image.Dither.NONE).save(path, optimize=True)
         return path
     finally:
@@ -38,13 +40,14 @@ def shoot(browser: Browser, url: str, folder: Path, size: str, theme: str) -> Pa
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
+    folder, *urls = sys.argv[1:]
     fake = FakeRouterState()
     fake.reset(points=360)
-    with serving(fake) as url, sync_playwright() as playwright, launched(playwright) as browser:
+    with serving(fake) as sample, sync_playwright() as playwright, launched(playwright) as browser:
         for size in SIZES:
             for theme in THEMES:
-                path = shoot(browser, url, folder, size, theme)
+                url = urls[0] if urls else sample
+                path = shoot(browser, url, Path(folder), size, theme, is_sample=not urls)
                 print(path, path.stat().st_size)
 
 

@@ -63,7 +63,7 @@ def test_row_shows_the_figures_of_a_specialist(still: Page) -> None:
             "11.8842 tokens/s",
             "1.94 s✗ missed: ≤ 250 ms",
             "19 ms✓ met: ≤ 50 ms",
-            "12 %0.6/s spilled",
+            "12.0 %0.6/s spilled",
             "97.1 %✓ met: ≥ 90 %",
         )
     ):

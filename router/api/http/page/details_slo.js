@@ -49,7 +49,7 @@ export function sloPart(name) {
 }
 
 /** A figure and its objective, marked in words and by a sign as met or missed. `title` names its column on a phone. */
-export function objectiveCell(format, comparison, title) {
+export function objectiveCell(format, comparison, title, formatTarget = format) {
   const value = make("span", { class: "value" });
   const sign = make("span", { "aria-hidden": "true" });
   const verdict = make("span", { class: "unseen" });
@@ -64,7 +64,7 @@ export function objectiveCell(format, comparison, title) {
     aim.classList.toggle("missed", known && !objective.met);
     setText(sign, known ? (objective.met ? "✓ " : "✗ ") : "");
     setText(verdict, known ? (objective.met ? "met: " : "missed: ") : "");
-    setText(target, objective ? `${comparison}\u00a0${format(objective.target)}` : "");
+    setText(target, objective ? `${comparison}\u00a0${formatTarget(objective.target)}` : "");
   };
   return { node, update };
 }

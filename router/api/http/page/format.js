@@ -40,6 +40,16 @@ export function percent(value) {
   return `${shown}\u00a0%`;
 }
 
+/** With one decimal, for columns. */
+export function sharePercent(value) {
+  return known(value) ? `${(100 * value).toFixed(1)}\u00a0%` : NOTHING;
+}
+
+/** With a fixed number of decimals, for columns. */
+export function rate(value) {
+  return !known(value) ? NOTHING : value >= 100 ? counts.format(value) : value.toFixed(value >= 10 ? 1 : 2);
+}
+
 export function count(value) {
   return known(value) ? counts.format(value) : NOTHING;
 }

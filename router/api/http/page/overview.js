@@ -1,7 +1,7 @@
 // The overview: figures of the whole ensemble, and one row for each specialist, in the order of the configuration.
 
 import { byId, keyed, make, rows, setAttribute, setData, setText, show } from "./dom.js";
-import { SEPARATOR, ago, count, duration, NOTHING, number, percent, perSecond, seconds } from "./format.js";
+import { SEPARATOR, ago, count, duration, NOTHING, number, percent, perSecond, rate, seconds, sharePercent } from "./format.js";
 import { breakerState } from "./details_breaker.js";
 import { countMet, isMeasured, objectiveCell, objectivesOf } from "./details_slo.js";
 import { laneName, laneOf } from "./operations.js";
@@ -39,8 +39,8 @@ export function showOverview(overview) {
   show(table, shown > 0);
   show(byId("no-match"), shown === 0);
   setText(byId("specialists-title"), filterText() || only.checked ? `Specialists, ${shown} of ${overview.specialists.length}` : "Specialists");
-  const rate = overview.unrouted_per_second;
-  setText(byId("unrouted"), rate > 0 ? `${perSecond(rate)} without a specialist` : "");
+  const unrouted = overview.unrouted_per_second;
+  setText(byId("unrouted"), unrouted > 0 ? `${perSecond(unrouted)} without a specialist` : "");
   const slo = overview.specialists.find((each) => each.slo)?.slo;
   for (const node of table.querySelectorAll(".window")) setText(node, slo?.window_seconds ? duration(slo.window_seconds) : "");
   setText(table.querySelector(".judged"), slo?.correctness_window_seconds ? duration(slo.correctness_window_seconds) : "");
@@ -66,9 +66,9 @@ function totalsOf({ specialists }) {
   const measured = specialists.flatMap((view) => view.slo?.objectives ?? []).filter(isMeasured);
   const met = measured.filter((each) => each.met).length;
   const requests = sum((view) => view.rates?.requests);
-  const share = (part) => (requests > 0 ? percent(part / requests) : NOTHING);
+  const share = (part) => (requests > 0 ? sharePercent(part / requests) : NOTHING);
   return [
-    ["Requests/s", number(requests)],
+    ["Requests/s", rate(requests)],
     ["Tokens/s", number(sum((view) => view.rates?.completion_tokens))],
     ["Refused", share(sum((view) => view.rates?.refused))],
     ["Failed", share(sum((view) => view.rates?.failed))],
@@ -100,7 +100,7 @@ function specialistRow({ name }) {
   const breaker = make("span", { class: "badge" });
   const lane = make("span", { class: "below" });
   const [replicas, requests, refused] = [figureCell(2, ""), figureCell(3), figureCell(6)];
-  const [ttft, itl, passed] = [objectiveCell(seconds, "≤", titles[4]), objectiveCell(seconds, "≤", titles[5]), objectiveCell(percent, "≥", titles[7])];
+  const [ttft, itl, passed] = [objectiveCell(seconds, "≤", titles[4]), objectiveCell(seconds, "≤", titles[5]), objectiveCell(sharePercent, "≥", titles[7], percent)];
   const recent = spark();
   const node = make(
     "tr",
@@ -129,9 +129,9 @@ function specialistRow({ name }) {
     const serving = laneOf(view, "serving");
     setText(lane, serving ? [`${laneName(serving)} #${serving.number}`, view.fresh ? "fresh" : ""].filter(Boolean).join(SEPARATOR) : "");
     fillReplicas(view);
-    setText(requests.value, number(rates?.requests));
+    setText(requests.value, rate(rates?.requests));
     setText(requests.below, rates ? `${number(rates.completion_tokens)} tokens/s` : "");
-    setText(refused.value, rates?.requests > 0 ? percent(rates.refused / rates.requests) : NOTHING);
+    setText(refused.value, rates?.requests > 0 ? sharePercent(rates.refused / rates.requests) : NOTHING);
     setText(refused.below, rates?.failed ? `${perSecond(rates.failed)} failed` : rates?.spilled ? `${perSecond(rates.spilled)} spilled` : "");
     const aims = objectivesOf(slo);
     ttft.update(slo?.ttft?.p95 ?? null, aims.get("ttft_p95"));

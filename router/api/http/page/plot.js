@@ -150,6 +150,8 @@ function area(points, at, height) {
 
 const WIDTH = 100;
 const HEIGHT = 20;
+/** A sparkline reaches this far above its target, so that targets stand at one height while they are met. */
+const AIM_ROOM = 1.25;
 
 export function spark() {
   const line = makeSvg("path", { class: "line" });
@@ -158,7 +160,8 @@ export function spark() {
   node.append(aimed, line);
 
   function update(values, aim, title) {
-    const [, most] = scaleOf(values, aim, null);
+    const known = values.filter((value) => value !== null && value !== undefined);
+    const most = Math.max(...known, AIM_ROOM * (aim ?? 0)) || 1;
     const y = (value) => (HEIGHT - 1) * (1 - value / most) + 0.5;
     const x = (index) => (values.length > 1 ? (WIDTH * index) / (values.length - 1) : WIDTH);
     let command = "M";
@@ -172,12 +175,10 @@ export function spark() {
       return spot;
     });
     setAttribute(line, "d", points.join(""));
-    const inside = aim !== null && aim <= most;
-    const height = inside ? y(aim).toFixed(2) : "0";
-    setAttribute(aimed, "visibility", inside ? "visible" : "hidden");
+    const height = aim === null ? "0" : y(aim).toFixed(2);
+    setAttribute(aimed, "visibility", aim === null ? "hidden" : "visible");
     setAttribute(aimed, "y1", height);
     setAttribute(aimed, "y2", height);
-    const known = values.filter((value) => value !== null && value !== undefined);
     const range = known.length ? `from ${seconds(Math.min(...known))} to ${seconds(Math.max(...known))}` : "no data";
     setAttribute(node, "aria-label", `${title}: ${range}${aim === null ? "" : `; target ${seconds(aim)}`}`);
   }
