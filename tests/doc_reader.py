@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from zlib import crc32
@@ -193,6 +194,13 @@ class Scene:
         """Let the following commands call the ensemble of all pages again."""
         self.address, self.url = self.ensemble.address, self.ensemble.url
         self.environ.setenv(ADDRESS_VARIABLE, self.address)
+
+    def tidy(self) -> None:
+        """Undo what the page has done to a replica and to a breaker, because the next page expects them in order."""
+        self.return_to_ensemble()
+        for line in ("octet undrain template-1", "octet breaker release template --reason tidy"):
+            with suppress(AssertionError):
+                self.octet(line)
 
     def close(self) -> None:
         for process in reversed(self._servers):

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
@@ -53,7 +53,9 @@ def ensemble(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     config["intents"]["batch"] = {}
     config["router"]["http"]["port"] = 0
     config["classifier"]["timeout"] = 60
-    if request.param == "sim":
+    if request.param == "demo":
+        config["specialists"]["build"]["embeddings"] = True
+    else:
         config |= simulated(folder)
     with serving_config(folder, yaml.safe_dump(config)) as served:
         yield Ensemble(served, request.param, folder)
@@ -75,6 +77,7 @@ def scene(
     scene = Scene(ensemble, folder, capsys, monkeypatch)
     try:
         yield scene
+        scene.tidy()
     finally:
         scene.close()
 
@@ -230,6 +233,13 @@ def run_sql(scene: Scene, example: Example) -> None:
         server.execute("CREATE SCHEMA octet", url)
 
 
+def run_with_model(scene: Scene, example: Example) -> None:
+    """The example runs in the slow form; tests/router/http tests what simulated engines cannot do."""
+    compile(example.text, str(example), "exec")
+    if scene.ensemble.engine == "demo":
+        run_python(scene, example)
+
+
 def run_with_tools(scene: Scene, example: Example) -> None:
     """The example runs on an ensemble of one tiny model with a tool template, in the slow form. That model rambles, so
     that its answers are limited."""
@@ -314,6 +324,10 @@ class Otherwise:
 
 
 ANY = ".*"
+EMBEDDINGS = """from openai import OpenAI
+
+client = OpenAI(base_url="http://127.0.0.1:8051/v1", api_key="none")
+found = client.embeddings"""
 OTHERWISE = (
     Otherwise("docs/architecture.md", "sequenceDiagram", "a diagram", nothing),
     Otherwise(ANY, "make serve", "it installs packages; the fixture starts the ensemble that it would", check_target),
@@ -331,6 +345,7 @@ OTHERWISE = (
     Otherwise("docs/capacity.md", "octet simulate docs/examples/h200.yaml", "it takes minutes", check_options),
     Otherwise("docs/simulation.md", "python -m tests.simulation 0 1000", "it takes minutes", check_simulation),
     Otherwise("docs/simulation.md", "python -m tests.simulation --replay", "it needs a script", check_replay),
+    Otherwise("docs/http.md", EMBEDDINGS, "simulated engines embed nothing", run_with_model),
     Otherwise("docs/tools.md", "import octet", "it needs a model that takes tools", run_with_tools),
     Otherwise("docs/store.md", "CREATE ROLE", "it needs a PostgreSQL of its own", run_sql),
     Otherwise("docs/security.md", "export OCTET_API_KEY", "the reader fills in the key", set_key),
@@ -351,6 +366,12 @@ def simulate_own_models(scene: Scene) -> None:
         file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | simulated(scene.folder)))
 
 
+def drain(scene: Scene) -> None:
+    """The replica is drained, by the page itself or before it."""
+    with suppress(AssertionError):
+        scene.octet("octet drain template-1 --reason test")
+
+
 def start_keyed_router(scene: Scene) -> None:
     """The router that the page calls has keys, and the reader has one of them."""
     scene.environ.setenv("OCTET_API_KEY", scene.octet("octet keys new ops --role operate --file keys.json").split()[0])
@@ -362,7 +383,7 @@ BEFORE: dict[tuple[str, str], Callable[[Scene], object]] = {
     ("docs/http.md", 'curl -H "Authorization'): start_keyed_router,
     ("docs/jobs.md", "curl -sN"): lambda scene: scene.names.update(JOB=json.loads(scene.printed)["id"]),
     ("docs/models.md", "octet serve"): simulate_own_models,
-    ("docs/runbook.md", "octet undrain"): lambda scene: scene.octet("octet drain template-1 --reason test"),
+    ("docs/runbook.md", "octet undrain"): drain,
     ("docs/runbook.md", "octet adapters rollback"): promote,
     ("docs/runbook.md", "octet why"): lambda scene: scene.octet(
         "octet generate hello --force template --request-id 0f9c2d0e5b7a4c1e8f3a6b5d4c3b2a19"
