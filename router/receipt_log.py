@@ -20,7 +20,7 @@ from router.store.rows import ReceiptLabels, ReceiptQuery, ReceiptRow, StoreUnav
 from router.store.store import Store
 
 MAX_CACHE_BYTES = 32 << 20
-_ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_")  # an answer id is one of these, followed by the request id
+_ANSWER_PREFIXES = ("chatcmpl-", "cmpl-", "msg_", "resp_")  # an answer id is one of these, followed by the request id
 _AUDIT_MS_BEFORE = 3_600_000
 _MAX_AUDIT_LINES = 100
 _ROWS_PER_TURN = 64  # comparisons read in one turn of the event loop: about a millisecond

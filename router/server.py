@@ -133,7 +133,8 @@ class RouterServer(RouterCore):
     def _build_http_app(self) -> App:
         scraped = self._exposition.write, self.replica_metrics.write
         sources = MonitoringSources(self.operator_api, self.view, self.slos, self.responses, *scraped)
-        return App(self.service, self.fleet, lambda: self.is_warm, self.jobs, sources, self._drain_gate)
+        parts = self.jobs, self.services.store, sources, self._drain_gate
+        return App(self.service, self.fleet, lambda: self.is_warm, *parts)
 
     async def start(self) -> None:
         """Start accepting requests. The health service reports SERVING only after `warm`."""

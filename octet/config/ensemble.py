@@ -235,6 +235,9 @@ class StoreConfig:
     receipts: Annotated[int, Range(0, 100_000_000), LIVE] = 100_000  # the oldest are deleted first
     comparisons: Annotated[int, Range(0, 10_000_000), LIVE] = 50_000
     audit: Annotated[int, Range(1000, 100_000_000), LIVE] = 100_000
+    responses: Annotated[int, Range(0, 1_000_000), LIVE] = 10_000  # of /v1/responses, with their text; 0: none
+    responses_bytes: Annotated[int, BYTES, Range(1 << 20, 1 << 40), LIVE] = 256 << 20
+    responses_keep: Annotated[float, SECONDS, Range(0, 31 * 86_400, open=True), LIVE] = 86_400.0
     queue: Annotated[int, Range(100, 1_000_000), LIVE] = 10_000  # rows; beyond it the oldest are dropped, and counted
 
 

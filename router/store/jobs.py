@@ -322,6 +322,17 @@ class JobTable:
         return [JobRow(*each) for each in found]  # in SQLite, SUBSTR of an empty value is NULL
 
 
+class KeepLimits(Protocol):
+    """Limits on the rows that are kept: seconds since their end, number, and total size."""
+
+    @property
+    def keep(self) -> float: ...
+    @property
+    def kept(self) -> int: ...
+    @property
+    def kept_bytes(self) -> int: ...
+
+
 class EndedJob(NamedTuple):
     id: str
     tenant: str
@@ -329,7 +340,7 @@ class EndedJob(NamedTuple):
     num_bytes: int
 
 
-def find_expired_jobs(ended: Iterable[EndedJob], limits: JobsConfig, now_ms: int) -> Iterator[str]:
+def find_expired_jobs(ended: Iterable[EndedJob], limits: KeepLimits, now_ms: int) -> Iterator[str]:
     """Yield the ids of ended jobs to delete, so that the rest are within the limits. `ended` is sorted oldest first."""
     kept: dict[str, deque[EndedJob]] = {}
     for job in ended:

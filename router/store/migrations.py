@@ -75,7 +75,15 @@ ADD_SLICES: Migration = (
     "CREATE INDEX slices_seq ON slices (seq)",
     "CREATE INDEX slices_until ON slices (until_ms)",
 )
-MIGRATIONS: Sequence[Migration] = (INITIAL_SCHEMA, ADD_JOBS, ADD_RECEIPT_LABELS, ADD_SLICES)
+ADD_RESPONSES: Migration = (
+    """CREATE TABLE responses (
+        id TEXT PRIMARY KEY, tenant TEXT NOT NULL, created_ms BIGINT NOT NULL, session TEXT NOT NULL,
+        input {blob} NOT NULL, response {blob} NOT NULL, num_bytes BIGINT NOT NULL
+    )""",
+    "CREATE INDEX responses_age ON responses (created_ms, id, tenant, num_bytes)",
+)
+"""The index contains all that pruning reads, so that it never reads the texts."""
+MIGRATIONS: Sequence[Migration] = (INITIAL_SCHEMA, ADD_JOBS, ADD_RECEIPT_LABELS, ADD_SLICES, ADD_RESPONSES)
 
 
 def migrate(connection: DatabaseConnection, ensemble: str, identity: str, migrations: Sequence[Migration]) -> None:

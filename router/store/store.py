@@ -10,7 +10,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from octet.clock import Clock, SystemClock
 from octet.config.ensemble import StoreConfig
@@ -28,6 +28,7 @@ from router.store.database import (
 )
 from router.store.jobs import JobTable
 from router.store.migrations import MIGRATIONS, Migration, migrate
+from router.store.responses import ResponseTable
 from router.store.rows import AuditRow, ComparisonRow, CountBucket, Document, DocumentEdit, ReceiptRow, StoreChanges
 from router.store.sync import LONGEST_WINDOW, LabelReceipt, StoreHealth, StoreSync
 from router.store.worker import StoreWorker, wait_at_most
@@ -45,6 +46,7 @@ _SLICE_PAGE_ROWS = 4 * MAX_SLICES_WRITTEN  # more rows than can share a sequence
 _SLICE_COLUMNS = ", ".join(rows.SliceRow._fields)
 _MAX_AUDIT = 10_000
 _MAX_ROWS_IN_MEMORY = 10_000  # maximum number of rows of a table that is only in memory
+_MAX_RESPONSE_BYTES_IN_MEMORY = 64 << 20
 _LAST_NUMBER = (1 << 63) - 1
 _URL_FORMS = "must be empty, sqlite:PATH, postgresql://USER:PASSWORD@HOST:PORT/DATABASE or memory"
 _ADVICE = "set store.url to sqlite:PATH in a writable folder, postgresql://... or memory"
@@ -95,7 +97,7 @@ class Store:
             self._clock,
             StoreSnapshot(opener.name, wall),
         )
-        self._limits = self._limit_rows(config)
+        self.limits = self._limit_rows(config)
         self._is_open = False
         self._sync: StoreSync | None = None
         # called on the event loop within half a second of a commit by any process
@@ -111,17 +113,17 @@ class Store:
         return self.health.text
 
     def reconfigure(self, config: StoreConfig) -> None:
-        self._limits = self._limit_rows(config)
+        self.limits = self._limit_rows(config)
         self._held.most_rows = config.queue
         if self._sync is not None:
-            self._sync.limits = self._limits
+            self._sync.limits = self.limits
 
     async def start(self) -> None:
         """Start the synchronisation, and wait until its first round has succeeded, has failed or takes too long."""
         self._worker.start()
         self._is_open = True
         sync = StoreSync(
-            *(self._worker, self._held, self.health, self._wall, self._window, self._limits),
+            *(self._worker, self._held, self.health, self._wall, self._window, self.limits),
             on_change=lambda changes: self.on_change(changes),  # noqa: PLW0108 (the callback may be replaced)
             label_receipt=self.label_receipt,
         )
@@ -195,6 +197,9 @@ class Store:
     async def jobs(self, call: Callable[[JobTable], T], /) -> T:
         return await self._open_worker().run(lambda database: call(JobTable(database)))
 
+    async def responses(self, call: Callable[[ResponseTable], T], /) -> T:
+        return await self._open_worker().run(lambda database: call(ResponseTable(database)))
+
     async def newest_receipts(self, query: rows.ReceiptQuery) -> Sequence[ReceiptRow]:
         def add_held(stored: list[ReceiptRow]) -> Sequence[ReceiptRow]:
             held = {row.request_id: row for row in self._held.receipts()}
@@ -252,7 +257,11 @@ class Store:
 
     def _limit_rows(self, config: StoreConfig) -> StoreConfig:
         most = self._max_rows
-        return replace(config, receipts=min(config.receipts, most), comparisons=min(config.comparisons, most))
+        tables = ("receipts", "comparisons", "responses")
+        limited: dict[str, Any] = {name: min(getattr(config, name), most) for name in tables}
+        if not self.is_durable:
+            limited["responses_bytes"] = min(config.responses_bytes, _MAX_RESPONSE_BYTES_IN_MEMORY)
+        return replace(config, **limited)
 
 
 def opener_for_url(url: str, ensemble: str, base: Path | None) -> DatabaseOpener:

@@ -14,6 +14,7 @@ from octet.config.ensemble import StoreConfig
 from router.store.buffer import WriteBuffer
 from router.store.connection import DatabaseConnection, StoreRejected
 from router.store.database import Database, StorePosition
+from router.store.responses import prune_responses
 from router.store.rows import ReceiptLabels, StoreChanges, WriteBatch
 from router.store.worker import StoreWorker, describe_error, wait_at_most
 
@@ -223,6 +224,7 @@ def prune_rows(connection: DatabaseConnection, limits: StoreConfig, now: float) 
         _keep_newest(connection, "audit", "audits", limits.audit),
         _delete_old(connection, "buckets", ("series", "key", "start"), "start", oldest),
         _delete_old(connection, "slices", _SLICE_KEY, "until_ms", int(now * 1000)),
+        prune_responses(connection, limits, int(now * 1000)),
     ]
     connection.execute("DELETE FROM writers WHERE at_ms < ?", (oldest * 1000,))
     connection.execute("DELETE FROM documents WHERE body IS NULL AND changed_ms < ?", (oldest * 1000,))

@@ -19,7 +19,7 @@ ROUTE_KEY = "octet.route"  # the key in the ASGI scope that holds the path of th
 _SAME_SITES = ("same-origin", "none")
 _READ_METHODS = ("GET", "HEAD")
 _OPERATOR_PATHS = tuple(compile_path(path)[0] for path, access in ROUTE_ACCESS.items() if access is Access.OPERATE)
-_ALLOWED_METHODS = b"GET, POST"
+_ALLOWED_METHODS = b"GET, POST, DELETE"
 _EXPOSED_HEADERS = (
     b"x-request-id, request-id, x-octet-specialist, octet-slo, retry-after, retry-after-ms, x-should-retry, location, "
     b"traceresponse"

@@ -39,11 +39,13 @@ from router.api.http.infer import infer, job_routes
 from router.api.http.openai_requests import parse_chat_request, parse_completion_request
 from router.api.http.openai_responses import ModelList, ModelObject, OpenAIWriter
 from router.api.http.openapi import openapi_document
+from router.api.http.responses import ResponsesApi
 from router.dispatch.replicas.fleet import Fleet
 from router.jobs.manager import JobManager
 from router.request import start_call_trace
 from router.routing.validation import REQUEST_BYTES
 from router.serving import RequestServer
+from router.store.store import Store
 
 _log = logging.getLogger(__name__)
 _ID_BYTES = 16
@@ -67,6 +69,7 @@ class App:
     _fleet: Fleet
     _is_warm: Callable[[], bool]
     _jobs: JobManager
+    _store: Store
     _sources: operator.MonitoringSources
     _drain_gate: DrainGate
 
@@ -80,6 +83,7 @@ class App:
             ConnectionRoute("/v1/chat/completions", openai(parse_chat_request), "POST"),
             ConnectionRoute("/v1/completions", openai(parse_completion_request), "POST"),
             ConnectionRoute("/v1/embeddings", partial(create_embeddings, service, bodies), "POST"),
+            *ResponsesApi(service, bodies, self._store).routes(),
             ConnectionRoute("/v1/messages", anthropic, "POST"),
             ConnectionRoute("/v1/messages/count_tokens", partial(count_tokens, service, bodies), "POST"),
             ConnectionRoute("/v1/infer", partial(infer, service, bodies), "POST"),

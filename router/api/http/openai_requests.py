@@ -21,7 +21,7 @@ _SAMPLING = (  # OpenAI's names, and vLLM's where OpenAI has none
     *("temperature", "top_p", "presence_penalty", "frequency_penalty"),
     *("min_p", "repetition_penalty", "top_k"),
 )
-_FIELD_NAMES: Mapping[str, str] = {
+FIELD_NAMES: Mapping[str, str] = {
     **{f"sampling.{name}": name for name in _SAMPLING},
     **{f"sampling.{name}": "logit_bias" for name in ("logit_bias", "logit_bias.token", "logit_bias.bias")},
     "user_id": "user",
@@ -37,9 +37,10 @@ _CHAT_FIELD_NAMES: Mapping[str, str] = {
 _FUNCTIONS_ARE_TOOLS = only("offer functions as tools, and use tool_choice and tool_calls")
 _ROLES = "one of system, developer, user, assistant, tool"
 _TEXT_ONLY = "the specialists read and write text only"
-_FunctionType = Annotated[Literal["function"], unsupported("only functions are supported", "custom", "allowed_tools")]
+FunctionType = Annotated[Literal["function"], unsupported("only functions are supported", "custom", "allowed_tools")]
 _Bias = Annotated[float, number_limits("sampling.logit_bias.bias")]
-_NumLogprobs = Annotated[Int64, number_limits("sampling.num_logprobs")]
+ToolName = Annotated[str, Meta(extra_json_schema={"pattern": f"^{TOOL_NAME_PATTERN}$"})]
+NumLogprobs = Annotated[Int64, number_limits("sampling.num_logprobs")]
 _Prompt = Annotated[str, fields.text_limits("prompt", 1)]
 _TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,18}$", extra={"must_be": "an object whose keys are token ids"})]
 
@@ -53,22 +54,27 @@ class StreamOptions(Struct):
     include_obfuscation: bool | None = None
 
 
-class OpenAIRequest(common_fields.GenerationOptions, kw_only=True):
+class OpenAIOptions(common_fields.GenerationOptions, kw_only=True):
+    """Options that all requests of OpenAI's dialect have."""
+
     model: common_fields.ModelField
     top_p: Annotated[float, number_limits("sampling.top_p", open=False)] | None = None
     top_k: Annotated[Int64, number_limits("sampling.top_k", least=_VLLM_KEEP_ALL)] | None = None
     logit_bias: dict[_TokenId, _Bias | None] | None = None
+    stream: bool | None = None
+    user: common_fields.UserText | None = None
+    prompt_cache_key: common_fields.IdText | None = None
+    octet: common_fields.OctetOptions | None = None
+
+
+class OpenAIRequest(OpenAIOptions, kw_only=True):
     max_completion_tokens: Annotated[Int64, number_limits("max_tokens")] | None = None
     n: Annotated[Int64, Meta(extra_json_schema={fields.RANGE_KEY: {"minimum": 1, "maximum": MAX_CHOICES}})] | None = (
         None
     )
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: common_fields.UserText | None = None
-    prompt_cache_key: common_fields.IdText | None = None
     metadata: OpenAIMetadata | None = None
     store: bool | None = None  # no effect: answers are never stored for later calls of this API
-    octet: common_fields.OctetOptions | None = None
 
 
 class TextPart(Struct):
@@ -85,7 +91,7 @@ class ChatFunctionCall(Struct):
 
 
 class ChatToolCall(Struct):
-    type: _FunctionType
+    type: FunctionType
     id: str
     function: ChatFunctionCall
 
@@ -105,14 +111,14 @@ class OpenAIMessage(Struct):
 
 
 class ChatFunction(Struct):
-    name: Annotated[str, Meta(extra_json_schema={"pattern": f"^{TOOL_NAME_PATTERN}$"})]
+    name: ToolName
     description: str | None = None
     parameters: fields.JsonSchemaObject | None = None
     strict: bool | None = None
 
 
 class ChatTool(Struct):
-    type: _FunctionType
+    type: FunctionType
     function: ChatFunction
 
 
@@ -130,7 +136,7 @@ class ResponseFormat(Struct):
 class ChatRequest(OpenAIRequest, kw_only=True):
     messages: Annotated[list[OpenAIMessage], common_fields.MESSAGES, fields.list_limits("messages")]
     logprobs: bool | None = None
-    top_logprobs: _NumLogprobs | None = None
+    top_logprobs: NumLogprobs | None = None
     tools: list[ChatTool] | None = None
     tool_choice: Literal["auto", "none", "required"] | ChatTool | None = None
     parallel_tool_calls: bool | None = None
@@ -148,7 +154,7 @@ class ChatRequest(OpenAIRequest, kw_only=True):
 
 class CompletionRequest(OpenAIRequest, kw_only=True):
     prompt: _Prompt | Annotated[list[_Prompt], Meta(min_length=1, extra_json_schema={"maxItems": MAX_CHOICES})]
-    logprobs: _NumLogprobs | None = None
+    logprobs: NumLogprobs | None = None
     best_of: Int64 | None = None
     suffix: Annotated[Any, only("the specialists do not fill gaps in text")] = None
     echo: Annotated[Any, only("the prompt is not repeated", False)] = None
@@ -158,8 +164,13 @@ def parse_chat_request(body: dict[str, Any], request_id: str) -> ApiRequest:
     chat = fields.to_struct(body, ChatRequest)
     prompt = wire.InferRequest(
         messages=[_message(each, f"messages[{index}]") for index, each in enumerate(chat.messages)],
-        tools=[_tool(each.function, f"tools[{index}]") for index, each in enumerate(chat.tools or ())],
-        tool_choice=_tool_choice(chat),
+        tools=[make_tool(each.function, f"tools[{index}].function") for index, each in enumerate(chat.tools or ())],
+        tool_choice=make_tool_choice(
+            chat.tool_choice.function.name if isinstance(chat.tool_choice, ChatTool) else None,
+            None if isinstance(chat.tool_choice, ChatTool) else chat.tool_choice,
+            chat.parallel_tool_calls,
+            has_tools=bool(chat.tools),
+        ),
     )
     if chat.logprobs:
         prompt.sampling.num_logprobs = chat.top_logprobs or 0
@@ -196,12 +207,9 @@ def parse_completion_request(body: dict[str, Any], request_id: str) -> ApiReques
 def _api_request(
     raw: Mapping[str, Any], body: OpenAIRequest, request_id: str, prompts: list[wire.InferRequest], logprobs: bool
 ) -> ApiRequest:
-    """Build one request for each choice. `prompts` holds one request for each prompt, to be copied for its choices.
-    vLLM's fields for structured output are refused, because ignoring them would return an unstructured answer."""
+    """Build one request for each choice. `prompts` holds one request for each prompt, to be copied for its choices."""
     fields.check_supported(body)
-    for key, value in raw.items():
-        if value is not None and (key == "structured_outputs" or key.startswith("guided_")):
-            raise unsupported_field(key[:60], "set the form of an answer in response_format or octet.structure")
+    refuse_vllm_structure(raw, "response_format")
     model = common_fields.ModelName.parse(body.model)
     options = _options(body, model)
     num_choices = _num_choices(body)
@@ -216,6 +224,13 @@ def _api_request(
         include_receipt=bool(body.octet and body.octet.receipt),
         include_logprobs=logprobs,
     )
+
+
+def refuse_vllm_structure(raw: Mapping[str, Any], instead: str) -> None:
+    """Raises ApiError for vLLM's fields for structured output: ignoring them would return an unstructured answer."""
+    for key, value in raw.items():
+        if value is not None and (key == "structured_outputs" or key.startswith("guided_")):
+            raise unsupported_field(key[:60], f"set the form of an answer in {instead} or octet.structure")
 
 
 def _choices(
@@ -238,7 +253,7 @@ def _options(body: OpenAIRequest, model: common_fields.ModelName) -> wire.InferR
         raise invalid_field("max_tokens", "left out if max_completion_tokens is given", "both")
     session = (body.metadata and body.metadata.session_id) or body.prompt_cache_key
     request = wire.InferRequest(
-        sampling=_sampling(body),
+        sampling=make_sampling(body),
         seed=body.seed,
         max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         min_tokens=body.min_tokens,
@@ -256,7 +271,7 @@ def _field_names(body: OpenAIRequest, model: common_fields.ModelName) -> Mapping
     session = "prompt_cache_key" if body.prompt_cache_key is not None and not has_session else "metadata.session_id"
     names = {
         **common_fields.octet_field_names(model, common_fields.OctetOptions),
-        **_FIELD_NAMES,
+        **FIELD_NAMES,
         "max_tokens": "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens",
         "metadata": session,
         "metadata.value": session,
@@ -269,7 +284,7 @@ def _field_names(body: OpenAIRequest, model: common_fields.ModelName) -> Mapping
     return names
 
 
-def _sampling(body: OpenAIRequest) -> wire.Sampling | None:
+def make_sampling(body: OpenAIOptions) -> wire.Sampling | None:
     """Return the sampling fields; None if the request sets none: then the task's defaults apply."""
     given = {name: value for name in _SAMPLING if (value := getattr(body, name)) is not None}
     biases = (body.logit_bias or {}).items()
@@ -317,25 +332,25 @@ def _message(message: OpenAIMessage, where: str) -> wire.Message:
     )
 
 
-def _tool(function: ChatFunction, where: str) -> wire.Tool:
+def make_tool(function: ChatFunction, where: str) -> wire.Tool:
     given = function.parameters
-    parameters = None if given is None else fields.dump_json(given, f"{where}.function.parameters")
+    parameters = None if given is None else fields.dump_json(given, f"{where}.parameters")
     description, strict = function.description, function.strict
     return wire.Tool(name=function.name, description=description, parameters=parameters, strict=strict)
 
 
-def _tool_choice(chat: ChatRequest) -> wire.ToolChoice | None:
+def make_tool_choice(
+    name: str | None, mode: str | None, parallel: bool | None, *, has_tools: bool
+) -> wire.ToolChoice | None:
     """Return the tool choice; None if the request sets neither a tool choice nor a limit on parallel calls."""
-    is_single = chat.parallel_tool_calls is False
-    match chat.tool_choice:
-        case None if is_single and not chat.tools:
-            raise invalid_field("parallel_tool_calls", "left out if there are no tools", "false")
-        case None:
-            return wire.ToolChoice(one_at_most=True) if is_single else None
-        case ChatTool(function=function):
-            return wire.ToolChoice(name=function.name, one_at_most=is_single)
-        case mode:
-            return wire.ToolChoice(mode=TOOL_MODES[mode], one_at_most=is_single)
+    is_single = parallel is False
+    if name is not None:
+        return wire.ToolChoice(name=name, one_at_most=is_single)
+    if mode is not None:
+        return wire.ToolChoice(mode=TOOL_MODES[mode], one_at_most=is_single)
+    if is_single and not has_tools:
+        raise invalid_field("parallel_tool_calls", "left out if there are no tools", "false")
+    return wire.ToolChoice(one_at_most=True) if is_single else None
 
 
 def _structure(asked: ResponseFormat | None) -> wire.Structure | None:

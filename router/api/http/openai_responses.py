@@ -214,9 +214,7 @@ class OpenAIWriter:
             return None
         kept = list(logprobs)
         if self._request.is_chat:
-            tops = ([_chat_logprob(top.piece, top.logprob) for top in each.top] for each in kept)
-            chosen = (_chat_logprob(each.piece, each.chosen) for each in kept)
-            return ChatLogprobs([{**one, "top_logprobs": top} for one, top in zip(chosen, tops, strict=True)])
+            return ChatLogprobs(token_logprobs(kept))
         return CompletionLogprobs(
             tokens=[token_text(each.piece) for each in kept],
             token_logprobs=[finite_logprob(each.chosen) for each in kept],
@@ -232,6 +230,16 @@ def _tool_call_part(part: wire.ToolCallPart) -> dict[str, Any]:
         return {"index": part.index, "function": {"arguments": part.arguments}}
     function = {"name": part.name, "arguments": part.arguments}
     return {"index": part.index, "id": part.id, "type": "function", "function": function}
+
+
+def token_logprobs(logprobs: Iterable[wire.TokenLogprobs]) -> list[dict[str, Any]]:
+    return [
+        {
+            **_chat_logprob(each.piece, each.chosen),
+            "top_logprobs": [_chat_logprob(top.piece, top.logprob) for top in each.top],
+        }
+        for each in logprobs
+    ]
 
 
 def _chat_logprob(piece: bytes, logprob: float) -> dict[str, Any]:

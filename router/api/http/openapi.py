@@ -15,10 +15,12 @@ from octet.client.receipts import Receipt
 from octet.client.records import Validation
 from octet.telemetry.outcomes import OUTCOMES
 from octet.v1 import operator_pb2, overview_pb2
-from router.api.http import anthropic, embeddings, errors, infer, openai_requests, openai_responses
+from router.api.http import anthropic, embeddings, errors, infer, openai_requests, openai_responses, responses
 from router.api.http.common_fields import MODEL_PATTERN
 from router.api.http.fields import RANGE_KEY
 from router.api.http.operator_routes import OPERATOR_CHANGES
+from router.api.http.responses_answers import ResponseObject
+from router.api.http.responses_requests import ResponsesRequest
 from router.api.operations import MAX_AUDIT, MAX_RECEIPTS
 
 JsonSchema = Mapping[str, Any]
@@ -32,7 +34,7 @@ _ERROR_DESCRIPTIONS: Mapping[int, str] = {
     400: "a field is invalid or not supported, the prompt is too long, or the body is not a JSON object",
     401: "the key is missing or unknown",
     403: "the key may not do this",
-    404: "no such model, adapter, receipt, job, route, specialist, knob or replica",
+    404: "no such model, adapter, receipt, response, job, route, specialist, knob or replica",
     405: "the path does not allow this method; `allow` lists the methods it allows",
     408: "the body did not arrive in time",
     409: "the idempotency key belongs to another request, or another change was made at the same time",
@@ -50,6 +52,7 @@ _STRUCTS = (
     *(embeddings.EmbeddingRequest, embeddings.EmbeddingList),
     *(openai_requests.ChatRequest, openai_requests.CompletionRequest, openai_responses.ChatCompletion),
     *(openai_responses.ModelList, openai_responses.TextCompletion, anthropic.AnthropicModelList),
+    *(ResponsesRequest, ResponseObject, responses.ResponseItemList, responses.DeletedResponse),
     *(anthropic.MessageRequest, anthropic.CountRequest, anthropic.AnthropicMessage, anthropic.InputTokenCount),
     *(infer.InferRequest, infer.JobRequest, infer.InferAnswer, infer.InferError, infer.JobBody),
     *(errors.ErrorEnvelope, errors.AnthropicErrorEnvelope),
@@ -67,7 +70,7 @@ _NAMES: Mapping[str, str] = {  # published names of structs, where they differ f
     **{"InferToolCall": "ToolCall", "ChosenTokenLogprob": "TokenLogprobs", "JobBody": "Job"},
     **{"ModelList": "Models", "ModelObject": "Model", "OpenAIMessage": "ChatMessage", "OpenAIUsage": "Usage"},
     "AnthropicModelList": "AnthropicModels",
-    **{"StructureBody": "Structure", "TextCompletion": "Completion"},
+    **{"ResponseObject": "Response", "StructureBody": "Structure", "TextCompletion": "Completion"},
 }
 _REQUIRED: Mapping[str, list[str]] = {  # required fields that the operator API checks and the structs do not
     **{"Signature": ["why"], "Hold": ["hold", "why"], "LaneLoad": ["path", "why"], "LanePromotion": ["why"]},
@@ -93,6 +96,10 @@ _CASES: Mapping[str, list[JsonSchema]] = {  # how the fields of a struct depend 
             "properties": {"type": {"const": "json_schema"}, "json_schema": {"type": "object"}},
             "required": ["json_schema"],
         },
+        {"properties": {"type": {"enum": ["text", "json_object"]}}},
+    ],
+    "TextFormat": [
+        {"properties": {"type": {"const": "json_schema"}, "schema": {"type": "object"}}, "required": ["schema"]},
         {"properties": {"type": {"enum": ["text", "json_object"]}}},
     ],
 }
@@ -130,6 +137,7 @@ _CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # summary, example
 def openapi_document(version: str) -> Mapping[str, Any]:
     paths = _Paths()
     _add_inference(paths)
+    _add_responses(paths)
     _add_jobs(paths)
     _add_router(paths)
     _add_operator(paths)
@@ -207,6 +215,8 @@ def _add_inference(paths: _Paths) -> None:
         errors=_ANSWER_ERRORS,
         body=("EmbeddingRequest", {"model": "octet", "input": _QUESTION}),
     )
+    asked = {"model": "octet", "input": _QUESTION, "max_output_tokens": 64}
+    answer("/v1/responses", "createResponse", "ResponsesRequest", asked, "Response")
     answer("/v1/messages", "createMessage", "MessageRequest", _CHAT, "AnthropicMessage", "AnthropicError")
     answer("/v1/infer", "infer", "InferRequest", _INFER, "Answer", "PartialError")
     paths.add(
@@ -217,6 +227,19 @@ def _add_inference(paths: _Paths) -> None:
         body=("CountRequest", {"model": "octet", "messages": _MESSAGE_LIST}),
         envelope="AnthropicError",
     )
+
+
+def _add_responses(paths: _Paths) -> None:
+    one = "/v1/responses/{response_id}"
+    order = _query("order", {"type": "string", "enum": ["asc", "desc"]})
+    page = (_query("limit", _DIGITS), order, _query("after", _STRING, "only items after this one"))
+    stream = _query("stream", {"type": "string", "enum": ["false"]})
+    listed, deleted = _json("ResponseItemList"), _json("DeletedResponse")
+    add = paths.add
+    add(f"GET {one}", "getResponse", "a stored response", _json("Response"), stream, errors=(400, 404))
+    add(f"DELETE {one}", "deleteResponse", "deletes a stored response", deleted, errors=(404,))
+    add(f"GET {one}/input_items", "listInput", "the input of a stored response", listed, *page, errors=(400, 404))
+    add(f"POST {one}/cancel", "cancelResponse", "always refused: says how to cancel", {}, errors=(400,))
 
 
 def _add_jobs(paths: _Paths) -> None:

@@ -121,6 +121,7 @@ _CALL_ROUTES = (
         "/v1/messages/count_tokens",
         "/v1/infer",
     ),
+    *("/v1/responses", *(f"/v1/responses/{{response_id}}{end}" for end in ("", "/input_items", "/cancel"))),
     *("/v1/jobs", "/v1/jobs/{job_id}", "/v1/jobs/{job_id}/events", "/v1/jobs/{job_id}/cancel"),
     *("/v1/models", "/v1/models/{model:path}", "/v1/receipts/{request_id}", "/v1/slo"),
 )

@@ -44,7 +44,7 @@ async def test_allowed_origin_passes_preflight_and_reads_responses() -> None:
         assert (asked.status, asked.body) == (204, b"")
         assert result(asked) == {
             "access-control-allow-origin": HERE,
-            "access-control-allow-methods": "GET, POST",
+            "access-control-allow-methods": "GET, POST, DELETE",
             "access-control-allow-headers": ASKS["access-control-request-headers"],
             "access-control-max-age": "600",
         }
