@@ -15,6 +15,7 @@ class HttpSettings(Endpoint):
     """The HTTP listener, which cannot be a Unix socket."""
 
     allow_origins: tuple[str, ...] = ()  # origins of the web pages that may read the answers (CORS)
+    descriptor: int | None = None  # of a socket that is bound to the address already; a supervisor keeps it open
 
 
 @dataclass(frozen=True, slots=True)

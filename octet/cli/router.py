@@ -16,6 +16,7 @@ from octet.cli.check import load_ensemble
 from octet.config.ensemble import Ensemble, HttpConfig, RouterConfig
 from octet.rpc.certificates import Tls, add_tls_options
 from octet.rpc.listener import check_address_free, check_keys_configured, check_tls_configured
+from octet.supervisor.process import LISTENER_FD_VARIABLE, take_inherited_descriptor
 from octet.telemetry.logs import add_log_options, log_settings, set_up_logging
 from octet.telemetry.trace_export import add_trace_option, resolve_otlp_endpoint
 from router.api.keys.key_file import open_keys
@@ -103,7 +104,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         if listener is not None:
             check_tls_configured(listener)
             check_keys_configured(listener, has_keys=settings.keys is not None)
-            check_address_free(listener, option)
+            if not isinstance(listener, HttpSettings) or listener.descriptor is None:
+                check_address_free(listener, option)
     if settings.keys is not None:
         settings.keys.load()
     from router.server import serve  # imported only once the options are valid, because it loads a classifier
@@ -138,7 +140,8 @@ def _http_listener(
         return None
     http = configured or HttpConfig()
     host, port = arguments.http_host or http.host, http.port if port is None else port
-    return HttpSettings(host, port, allow_origins=http.allow_origins, tls=tls, insecure=arguments.insecure)
+    origins, bound = http.allow_origins, take_inherited_descriptor(LISTENER_FD_VARIABLE)
+    return HttpSettings(host, port, allow_origins=origins, tls=tls, insecure=arguments.insecure, descriptor=bound)
 
 
 def _group_by_specialist(given: Sequence[tuple[str, str]]) -> dict[str, tuple[str, ...]]:

@@ -154,13 +154,17 @@ def _router_process(
     """Return how to run the router. It is a separate program, not a fork: it needs no memory of this process."""
     package = str(Path(octet.__file__).parents[1])
     command = [sys.executable, "-P", "-c", _ROUTER_PROGRAM, package, "router", "--port", str(ensemble.router.port)]
-    if ensemble.router.http is not None:
-        command += ["--http-port", str(ensemble.router.http.port)]
+    listener = None
+    if (http := ensemble.router.http) is not None:
+        command += ["--http-port", str(http.port)]
+        listener = listeners.bind_socket(Endpoint(http.host, http.port), "--http-port").detach()
     if ensemble.source is not None:
         command += ["--config", str(ensemble.source), "--accepted", str(accepted)]
     for each in placements:
         command += ["--replica", f"{each.specialist.name}={each.address}"]
-    return ProcessSpec(_ROUTER, command=(*command, *options), stage=1, ready_words=" ready on ", reloads=True)
+    command += options
+    ready = " ready on "
+    return ProcessSpec(_ROUTER, command=tuple(command), stage=1, ready_words=ready, reloads=True, listener=listener)
 
 
 def _supervise(

@@ -24,6 +24,7 @@ MAX_LINE_BYTES = 8192  # a longer line is split, so that no buffer grows without
 STATUS_FD_VARIABLE = "OCTET_STATUS_FD"  # names the status pipe for a process that runs as a program
 PREVIOUS_END_VARIABLE = "OCTET_PREVIOUS_END"  # tells a restarted process how its predecessor ended, as JSON
 MAX_END_CHARACTERS = 240
+LISTENER_FD_VARIABLE = "OCTET_LISTENER_FD"  # names the socket that a program serves, which its supervisor has bound
 _MAX_TEXT = 300  # characters. The kernel writes 4096 bytes atomically, and JSON takes up to twelve bytes per character.
 ProcessState = Literal["not started", "starting", "ready", "dead"]
 _READ_BYTES = 1 << 16
@@ -80,6 +81,15 @@ def parse_status(line: bytes) -> dict[str, Any] | None:
     return None
 
 
+def take_inherited_descriptor(variable: str) -> int | None:
+    """Return the descriptor that a supervisor named in this variable, if any. Children do not inherit it."""
+    given = os.environ.pop(variable, "")
+    if not given.isdecimal():
+        return None
+    os.set_inheritable(int(given), False)
+    return int(given)
+
+
 class StatusReporter:
     """A supervised process's end of the status pipe. Without a supervisor, it does nothing."""
 
@@ -92,11 +102,7 @@ class StatusReporter:
     @classmethod
     def from_environment(cls) -> "StatusReporter":
         """Create a reporter, inactive unless a supervisor started this program. Children do not inherit the pipe."""
-        given = os.environ.pop(STATUS_FD_VARIABLE, "")
-        if not given.isdecimal():
-            return cls(None)
-        os.set_inheritable(int(given), False)
-        return cls(int(given))
+        return cls(take_inherited_descriptor(STATUS_FD_VARIABLE))
 
     def progress(self, what: str, done: int, total: int) -> None:
         """Send progress, at most once per percent."""
@@ -134,6 +140,9 @@ class ProcessSpec:
     ready_words: str | None = None
     """A program that sends no status is ready once it has written a line with these words."""
     reloads: bool = False  # whether SIGHUP is passed on to it
+    listener: int | None = None
+    """Descriptor of a bound socket that the program inherits and listens on. The supervisor keeps it open, so that
+    connections made while the program restarts wait for it instead of being refused."""
 
     def __post_init__(self) -> None:
         if (self.fork is None) == (not self.command):
@@ -352,7 +361,7 @@ def _run_child(spec: ProcessSpec, parent: int, mask: "set[int | signal.Signals]"
     log, status, *close = pipes
     _set_up_child(parent, mask, log, close)
     if spec.fork is None:
-        _execute(spec.command, status)
+        _execute(spec, status)
     if sys.platform == "linux":  # for `ps` and `top`, which show 15 bytes
         ctypes.CDLL(None).prctl(_PR_SET_NAME, f"octet:{spec.name}".encode(errors="replace"))
     for stream in (sys.stdout, sys.stderr):
@@ -384,9 +393,12 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _execute(command: tuple[str, ...], status: int) -> NoReturn:
-    os.set_inheritable(status, True)
-    environment = {"PYTHONUNBUFFERED": "1", **os.environ, STATUS_FD_VARIABLE: str(status)}
+def _execute(spec: ProcessSpec, status: int) -> NoReturn:
+    command, environment = spec.command, {"PYTHONUNBUFFERED": "1", **os.environ}
+    for variable, fd in ((STATUS_FD_VARIABLE, status), (LISTENER_FD_VARIABLE, spec.listener)):
+        if fd is not None:
+            os.set_inheritable(fd, True)
+            environment[variable] = str(fd)
     try:
         os.execvpe(command[0], command, environment)  # noqa: S606
     except OSError as error:

@@ -89,7 +89,7 @@ class Supervisor:
             self._start_stages()
             for process in self.processes:
                 if process.start_at is not None and process.start_at <= self._clock.now():
-                    spawned = process.start(list(self._own_descriptors()))
+                    spawned = process.start(list(self._own_descriptors(process)))
                     self._selector.register(spawned.log, selectors.EVENT_READ, process.read_log)
                     self._selector.register(spawned.status, selectors.EVENT_READ, process.read_status)
         self._watch_writers()
@@ -134,11 +134,13 @@ class Supervisor:
             elif is_watched and not writer.is_waiting:
                 self._selector.unregister(writer.fd)
 
-    def _own_descriptors(self) -> Iterator[int]:
-        """Yield the descriptors that no child may keep."""
+    def _own_descriptors(self, started: SupervisedProcess) -> Iterator[int]:
+        """Yield the descriptors that the child may not keep."""
         for process in self.processes:
             if process.spawned is not None:
                 yield from (process.spawned.log, process.spawned.status)
+            if process.spec.listener is not None and process is not started:
+                yield process.spec.listener
         if isinstance(self._selector, selectors.EpollSelector):
             yield self._selector.fileno()
         yield from self._signals.descriptors
@@ -175,6 +177,8 @@ class Supervisor:
         self._exit_status, self._is_stopping = status, True
         for process in self.processes:
             process.start_at = None
+            if process.spec.listener is not None:
+                os.close(process.spec.listener)
 
     def _reap(self, process: SupervisedProcess, spawned: SpawnedProcess, status: int) -> None:
         for fd in (spawned.log, spawned.status):

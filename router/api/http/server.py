@@ -46,7 +46,8 @@ class HttpServer:
         self._server.config.load()
         if settings.tls is not None:
             self._server.config.ssl = ReloadingSslContext.watch(settings.tls)
-        self._socket = bind_socket(settings, "--http-port")
+        given = settings.descriptor
+        self._socket = bind_socket(settings, "--http-port") if given is None else socket.socket(fileno=given)
         self.port: int = self._socket.getsockname()[1]
         scheme = "http" if settings.tls is None else "https"
         self.url = f"{scheme}://{format_address(settings, self.port)}"
