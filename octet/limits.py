@@ -1,8 +1,12 @@
-"""Ranges of numbers, and values shortened for messages. Imports nothing from Octet, because every package uses it."""
+"""The limit of a prompt, ranges of numbers, and values shortened for messages. Imports nothing from Octet: every
+package uses it."""
 
 from math import isfinite
 from typing import NamedTuple
 
+MAX_PROMPT_BYTES = 2_000_000
+"""All text of a prompt or conversation together, with template and body applied. It is the same over gRPC and HTTP, for
+jobs and for the command line."""
 _MAX_SHOWN = 60
 
 

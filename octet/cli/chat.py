@@ -21,10 +21,11 @@ from octet.client.conversation import Conversation
 from octet.client.errors import NoSpecialist, OctetError
 from octet.client.options import Options
 from octet.client.receipts import Receipt
+from octet.limits import MAX_PROMPT_BYTES
 from octet.terminal import check_utf8, format_error, write_output
 
 PROMPT, _CONTINUATION_PROMPT = "> ", "… "
-_MAX_LINE, _MAX_HISTORY = 1_000_000, 1000
+_MAX_HISTORY = 1000
 _NONE_WORD = "-"
 _KEY_HELP = (
     "Ctrl-C cuts an answer short, Ctrl-D exits. A line that ends in \\ continues; // sends a line that begins with /."
@@ -304,9 +305,9 @@ def _chat(arguments: argparse.Namespace) -> int:
 def read_piped_lines() -> Iterator[str]:
     """Yield the lines of standard input. Raises ValueError for a line that is too long or not UTF-8."""
     try:
-        while line := sys.stdin.readline(_MAX_LINE + 1):
-            if len(line) > _MAX_LINE:
-                raise ValueError(f"a line of standard input must have at most {_MAX_LINE:,} characters")
+        while line := sys.stdin.readline(MAX_PROMPT_BYTES + 2):
+            if len(line.rstrip("\n")) > MAX_PROMPT_BYTES:
+                raise ValueError(f"a line of standard input must have at most {MAX_PROMPT_BYTES:,} bytes")
             check_utf8("standard input", line)
             yield line.rstrip("\n")
     except UnicodeDecodeError as error:

@@ -13,8 +13,9 @@ from google.protobuf.message import DecodeError, Message
 from grpc import aio
 from grpc_health.v1 import health, health_pb2
 
+from octet.limits import MAX_PROMPT_BYTES
 from octet.rpc.messages import MAX_FIELDS, diagnose_malformed, has_at_most_fields
-from octet.rpc.refusal import Refusal, internal_error, invalid_field, queue_full
+from octet.rpc.refusal import Refusal, internal_error, invalid_field, prompt_too_large, queue_full
 from octet.v1 import error_pb2 as wire
 
 _log = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ MAX_PENDING_READS = 256
 MAX_STREAMS = 32  # concurrent calls of each method with a request stream
 _READ_RETRY_SECONDS = 1.0
 _IDLE_SECONDS = 1.0
+_PROMPT_MESSAGES = ("InferRequest", "SubmitJobRequest")  # if one is too large, its prompt is too long
 _SMALL_BYTES = 1 << 16  # messages up to this size cannot hold enough fields to do harm
 
 
@@ -130,6 +132,8 @@ def parse_request(raw: bytes, kind: type[_RequestT], max_bytes: int) -> _Request
     """Parse a request after checking its size and its number of fields, because even an empty field takes a hundred
     bytes of memory once parsed. Raises Refusal."""
     if len(raw) > max_bytes:
+        if kind.DESCRIPTOR.name in _PROMPT_MESSAGES:
+            raise prompt_too_large("request", MAX_PROMPT_BYTES, f"{len(raw):,} bytes")
         raise invalid_field("request", f"at most {max_bytes:,} bytes", f"{len(raw):,} bytes")
     if len(raw) > _SMALL_BYTES and not has_at_most_fields(MAX_FIELDS, raw, kind.DESCRIPTOR):
         raise invalid_field("request", f"a message with at most {MAX_FIELDS:,} fields", "more")

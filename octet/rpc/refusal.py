@@ -121,7 +121,8 @@ def prompt_too_long(num_tokens: int, most: int) -> Refusal:
 def prompt_too_large(field: str, most: int, got: str) -> Refusal:
     """Refuse a prompt that has too many bytes to be tokenised. `got` states its size."""
     limit = f"at most {most:,} bytes"
-    message = f"{_CONTEXT_IS} exceeded: the prompt has {got}; {limit} are allowed. {_SHORTEN_PROMPT}"
+    part = "request" if field == "request" else "prompt"
+    message = f"{_CONTEXT_IS} exceeded: the {part} has {got}; a prompt may have {limit}. {_SHORTEN_PROMPT}"
     return Refusal(wire.ERROR_REASON_PROMPT_TOO_LONG, message, field=field, limit=limit, value=got)
 
 

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 from octet.clock import Clock
-from octet.limits import Range, shorten
+from octet.limits import MAX_PROMPT_BYTES, Range, shorten
 from octet.rpc.checks import FieldChecks, ToolChecks, check_unique, message_texts
 from octet.rpc.messages import copy_message
 from octet.rpc.refusal import deadline_exceeded, invalid_field, prompt_too_large
@@ -14,7 +14,9 @@ from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2 as specialist_wire
 from router.request import ANONYMOUS, SESSION_METADATA_KEY, CallerIdentity, Request, Tracer, identify_session
 
-REQUEST_BYTES = 2 << 20  # leaves room for the system prompt within a replica's limit of 4 MiB
+REQUEST_BYTES = 3 << 20
+"""Larger than the longest prompt with the largest tools and structure, so that the limit of the prompt decides. Leaves
+room for the system prompt within a replica's limit of 4 MiB."""
 MAX_TIMEOUT_MS = 24 * 3600 * 1000
 _MAX_TOKENS = 200_000
 _INT32, _INT64 = 2**31, 2**63
@@ -44,10 +46,8 @@ SIZES: Mapping[str, int] = {
     **dict.fromkeys(("request_id", "messages.tool_calls.id", "session_id"), 128),
     "user_id": 256,
     **dict.fromkeys(("intent", "force_specialists", "exclude_specialists", "adapters", "tenant_salt"), 64),
-    "prompt": 500_000,
     "template": 100_000,
-    "body": 1_000_000,
-    "messages": 2_000_000,  # in total, after template and body are applied
+    **dict.fromkeys(("prompt", "body", "messages"), MAX_PROMPT_BYTES),  # in total, after template and body are applied
     "messages.role": 32,
     **dict.fromkeys(("messages.tool_calls.arguments", "tools.parameters", "structure.json_schema"), 64 << 10),
     "tools": 256 << 10,  # in total
@@ -196,7 +196,7 @@ class RequestChecks(FieldChecks):
     def num_bytes(self, message: wire.InferRequest) -> int:
         size: int = message.ByteSize()
         if size > REQUEST_BYTES:
-            raise prompt_too_large("request", REQUEST_BYTES, f"{size:,} bytes")
+            raise prompt_too_large("request", MAX_PROMPT_BYTES, f"{size:,} bytes")
         return size
 
     def number(self, message: wire.InferRequest, field: str) -> int | None:

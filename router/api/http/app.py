@@ -16,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from octet import __version__
 from octet.client.receipts import Receipt
+from octet.limits import MAX_PROMPT_BYTES
 from octet.rpc.drain_gate import DrainGate
 from octet.rpc.handlers import CallerGone
 from octet.rpc.refusal import Refusal
@@ -49,7 +50,7 @@ from router.store.store import Store
 
 _log = logging.getLogger(__name__)
 _ID_BYTES = 16
-_JSON_ESCAPE_FACTOR = 2  # text takes more bytes in JSON than in a protobuf message
+_MAX_BODY_BYTES = 2 * REQUEST_BYTES  # JSON may take three bytes for each byte of a letter that is not ASCII
 _MAX_CONCURRENT_BODY_BYTES = 64 << 20
 _PROBES = (
     "/healthz",
@@ -76,7 +77,7 @@ class App:
     def __post_init__(self) -> None:
         self._created = self._service.wall_ms() // 1000
         service, sources = self._service, self._sources
-        self._bodies = bodies = BodyReader(_JSON_ESCAPE_FACTOR * REQUEST_BYTES, _MAX_CONCURRENT_BODY_BYTES, True)
+        self._bodies = bodies = BodyReader(_MAX_BODY_BYTES, _MAX_CONCURRENT_BODY_BYTES, MAX_PROMPT_BYTES)
         openai = partial(CompletionEndpoint, OpenAIWriter, service, bodies)
         anthropic = CompletionEndpoint(AnthropicWriter, service, bodies, parse_message_request)
         self.routes = [

@@ -35,7 +35,7 @@ class BodyReader:
 
     _max_bytes: int
     _max_total_bytes: int
-    _holds_prompt: bool = False  # whether a body that is too large holds a prompt that is too long
+    _max_prompt_bytes: int = 0  # for bodies with a prompt: one that is too large holds a prompt that is too long
     _seconds: float = BODY_TIMEOUT_SECONDS
     _num_bytes: int = 0
 
@@ -87,8 +87,8 @@ class BodyReader:
         return bytes(body)
 
     def _too_large(self, got: str, *, is_pending: bool) -> ApiError:
-        if self._holds_prompt:
-            error = refusal_to_error(prompt_too_large("request", self._max_bytes, got), {})
+        if self._max_prompt_bytes:
+            error = refusal_to_error(prompt_too_large("request", self._max_prompt_bytes, got), {})
             error.headers, error.is_body_pending = _CLOSE, is_pending
             return error
         message = f"the body must be at most {self._max_bytes:,} bytes, got {got}"

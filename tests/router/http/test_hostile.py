@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct, inspect
 
+from octet.limits import MAX_PROMPT_BYTES
 from router.api.http import body as strict_json
 from router.api.http import server as protocol
 from router.api.http.body import MAX_DEPTH, MAX_VALUES, SMALL_BODY_BYTES, parse_object
@@ -198,7 +199,7 @@ async def test_oversized_body_is_a_prompt_that_is_too_long_and_never_buffered() 
         large = GOOD[:-1] + b" " * most + b"}"
         response = await fronted.post(large)
         assert (response.status, response.headers["connection"]) == (400, "close")
-        assert f"{most:,} bytes" in response.error["message"]
+        assert f"at most {MAX_PROMPT_BYTES:,} bytes" in response.error["message"]
         chunked = b"%x\r\n" % len(large) + large + b"\r\n0\r\n\r\n"
         response = await fronted.send(
             "POST",

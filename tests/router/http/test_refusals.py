@@ -7,6 +7,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from octet.limits import MAX_PROMPT_BYTES
 from octet.rpc.refusal import (
     PUSHBACK_KEY,
     Refusal,
@@ -70,7 +71,7 @@ def _number(text: str) -> int:
 
 async def test_tokens_are_counted_up_to_the_byte_limit() -> None:
     async with running_replica(sim(QUICK)) as served, running_http_router({"writer": [served.address]}) as fronted:
-        for text in ("word " * 800, "word " * 20_000, "x" * (REQUEST_BYTES - 200_000)):
+        for text in ("word " * 800, "word " * 20_000, "x" * (MAX_PROMPT_BYTES - 1)):
             messages: Any = [{"role": "user", "content": text}]
             counted = await fronted.anthropic.messages.count_tokens(model="octet/writer", messages=messages)
             assert counted.input_tokens > served.server.replica.context

@@ -84,7 +84,7 @@ async def running_spy(behave: Behaviour = answer, port: int = 0) -> AsyncIterato
     spy = SpyReplica(behave)
     server = grpc.aio.server()
     handlers = {
-        "Generate": streaming_handler(wire.GenerateRequest, wire.GenerateEvent, spy.generate, 1 << 20),
+        "Generate": streaming_handler(wire.GenerateRequest, wire.GenerateEvent, spy.generate, 4 << 20),
         "CountTokens": unary_handler(wire.GenerateRequest, wire.CountTokensResponse, spy.count_tokens, 1 << 20),
         "WatchLoad": streaming_handler(wire.WatchLoadRequest, wire.LoadReport, spy.watch, 1 << 20),
     }

@@ -85,7 +85,7 @@ def test_json_output_is_one_event_per_line_with_its_turn(piped: PipedChat, capsy
     ("text", "arguments", "says"),
     [
         ("\udcff\n", (), "standard input must be valid UTF-8"),
-        ("x" * 1_000_001, (), "at most 1,000,000 characters"),
+        ("x" * 2_000_001, (), "at most 2,000,000 bytes"),
         ("x\n", ("--seed", str(2**70)), "--seed must be in"),
         ("x\n", ("--system", "\udcff"), "system must be valid UTF-8"),
         ("x\n", ("--address", "http://127.0.0.1:8051"), "--address must be HOST:PORT"),
