@@ -37,6 +37,16 @@ EXCEPTIONS = (
     ),
     Allowed("process", "router/verify/pool.py", "_run_task", "answers are compiled and parsed in killable processes"),
     Allowed("process", "specialist/models/demo.py", "_run_pip", "pip fetches the demo model, whose sha256 is pinned"),
+    Allowed(
+        "fetch", "specialist/models/hub.py", "_resolve", "the operator names a model of the hub: its commit and files"
+    ),
+    Allowed("fetch", "specialist/models/hub.py", "_download_files", "and its content, compared with the hub's digests"),
+    Allowed("fetch", "specialist/models/hub.py", "_download_files.Bar", "reports the progress of that download"),
+    Allowed("fetch", "specialist/models/hub.py", "_unreachable", "names the errors of that download"),
+    Allowed("fetch", "specialist/models/hub.py", "_explain", "explains the errors of that download"),
+    Allowed(
+        "secret_compared", "specialist/models/hub.py", "_check_digests", "a digest of public content, not a secret"
+    ),
     Allowed("process", "specialist/ops/cpu/library.py", "_run", "compiles our own kernels"),
     Allowed(
         "process",
