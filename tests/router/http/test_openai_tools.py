@@ -78,6 +78,20 @@ async def test_required_tool_call_is_made(tmp_path: Path, special: bool) -> None
             assert len(parts) >= least, "arguments must be streamed"
 
 
+async def test_response_format_beside_tools_applies_to_text(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    async with tooled(tmp_path) as fronted:
+        create = fronted.openai.chat.completions.create
+        for seed in range(2):
+            asked = {**CHAT, "seed": seed, "temperature": 1.0, "max_tokens": 40, "response_format": form}
+            answer = (await create(**asked)).choices[0]
+            if answer.finish_reason == "stop":
+                assert json.loads(answer.message.content or "") in ({"n": 1}, {"n": 2})
+        forced = (await create(**{**CHAT, "response_format": form, "tool_choice": NAMED})).choices[0]
+        assert forced.finish_reason == "tool_calls" and forced.message.content is None
+
+
 async def test_tool_call_stream_has_openai_deltas(tmp_path: Path) -> None:
     async with tooled(tmp_path) as fronted:
         asked = {**CHAT, "tool_choice": NAMED, "stream": True}
@@ -130,7 +144,6 @@ async def test_invalid_tools_name_the_field(tmp_path: Path) -> None:
         ({"tools": [], "tool_choice": "auto"}, "tool_choice", "there are no tools"),
         ({"tool_choice": "sometimes"}, "tool_choice", "required"),
         ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice.function.name", "one of the"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "unset when tools"),
         ({"messages": [*HELLO, result]}, "messages.tool_call_id", "an earlier unanswered call"),
         ({"messages": [*HELLO, called, result, result]}, "messages.tool_call_id", "an earlier unanswered call"),
         (
