@@ -57,7 +57,7 @@ def ensemble(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         config["specialists"]["build"]["embeddings"] = True
     else:
         config |= simulated(folder)
-    with serving_config(folder, yaml.safe_dump(config)) as served:
+    with serving_config(folder, yaml.safe_dump(config), seconds=600) as served:
         yield Ensemble(served, request.param, folder)
 
 

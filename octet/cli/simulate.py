@@ -153,7 +153,7 @@ def _answer(arguments: argparse.Namespace, found: CapacityAnswer, router_misses:
         if name in found.limits:
             sentences.append(f"{name}: {found.limits[name]}")
         elif is_search:
-            sentences.append(f"{name}: {arguments.most} are too few (--most); more may help")
+            sentences.append(f"{name}: --most {arguments.most} is too few; more may help")
     met = [counts[name] for name, each in found.figures.items() if each.requests and name not in found.missing]
     if is_search and found.missing and met:
         sentences.append(f"the others need: {', '.join(met)}")

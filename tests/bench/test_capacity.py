@@ -245,7 +245,7 @@ def test_need_above_the_limit_is_reported(
     words = ["simulate", config, "--trace", trace, "--rate", "40", "--seconds", "2", "--most", "1"]
     assert main([*words, "--json", str(out), "--result", str(result)]) == 1
     said = capsys.readouterr()
-    assert "2 replicas are not enough" in said.out and "algo: 1 are too few (--most); more may help" in said.out
+    assert "2 replicas are not enough" in said.out and "algo: --most 1 is too few; more may help" in said.out
     assert "needed" not in said.out
     assert json.loads(out.read_text())["replicas"] == {"algo": 1, "stl": 1}
     assert "--most 1" in read_result(result).command
