@@ -74,7 +74,6 @@ DOORS: dict[str, Callable[[Place, str], Awaitable[str]]] = {
     "OpenAI completions": lambda place, text: post(place, "/v1/completions", **CHAT, prompt=text),
     "Anthropic": lambda place, text: post(place, "/v1/messages", **CHAT, messages=turn(text)),
     "octet generate": lambda place, text: command(place, "generate", "--force", "writer", text=text),
-    "octet jobs submit": lambda place, text: command(place, "jobs", "submit", "--force", "writer", text=text),
     "octet chat": lambda place, text: command(place, "chat", "--force", "writer", text=text),
 }
 
