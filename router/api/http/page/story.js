@@ -45,7 +45,7 @@ function stageRow(stage, whole, depth) {
   const name = depth === "sub" ? stage.name : stage.name.charAt(0).toUpperCase() + stage.name.slice(1);
   return [
     make("span", { class: `stage ${depth}`.trim() }, stage.has_failed ? `${name}, failed` : name),
-    depth === "sum" ? make("span") : make("span", { class: "track", "aria-hidden": "true" }, bar),
+    depth === "sum" ? make("span", { class: "sum" }, "\u00a0") : make("span", { class: "track", "aria-hidden": "true" }, bar),
     make("span", { class: `long ${depth}`.trim() }, `${length(stage)}\u00a0ms`),
   ];
 }
