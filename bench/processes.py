@@ -104,7 +104,8 @@ def replica_and_router(
         config.write_text(f"engine: sim\nstore: {{url: memory}}\nspecialists: {{{name}}}\n")
         replica_options = ["specialist", "--name", name, "--socket", str(folder / "replica.sock"), *options, *more]
         replica = stack.enter_context(started("octet.cli", replica_options, folder / "replica.log", checkout=checkout))
-        router_options = ["router", "--config", str(config), "--port", "0", "--replica", f"{name}={replica.address}"]
+        router_options = ["router", "--config", str(config), "--port", "0", "--http-port", "0"]
+        router_options += ["--replica", f"{name}={replica.address}"]
         if not routed:
             yield replica, replica
             return

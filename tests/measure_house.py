@@ -181,7 +181,7 @@ def _serving(root: Path, folder: Path, flag: Path) -> Iterator[str]:
     out = folder / "out"
     with out.open("w") as stdout:
         process = subprocess.Popen(
-            [*command, str(folder / "two.yaml"), "--port", "0"],
+            [*command, str(folder / "two.yaml"), "--port", "0", "--no-http"],
             cwd=folder,
             stdout=stdout,
             stderr=subprocess.STDOUT,

@@ -14,6 +14,8 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 EXIT_INVALID = 2
 MAX_PORT = 65535
 KEYS_VARIABLE = "OCTET_KEYS"
+PORT_SETTING = "--port or router.port"  # how to change the port, for error messages
+HTTP_PORT_SETTING = "--http-port or router.http.port, or disable HTTP with --no-http or `http: false`"
 _GRPC_SCHEME = re.compile(r"(?:unix|unix-abstract|dns|ipv4|ipv6|vsock|xds):.")  # gRPC itself checks such an address
 _HOST_AND_PORT = re.compile(r"(?:\[[^\[\]]+\]|[^\s:/\[\]]+):([0-9]+)")
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -44,6 +46,12 @@ def add_access_options(group: Any) -> None:
     about = f"require an API key from this file (see octet keys); default: {KEYS_VARIABLE}, or the configuration's"
     add_option(group, "--keys", "FILE", about, Path)
     add_flag(group, "--insecure", "allow access from other machines without TLS or keys (trusted networks only)")
+
+
+def add_http_options(group: Any, about_port: str) -> None:
+    options = group.add_mutually_exclusive_group()
+    add_option(options, "--http-port", "PORT", about_port, parse_port)
+    add_flag(options, "--no-http", "disable HTTP, and with it the dashboard")
 
 
 def report_errors(command: str, call: Callable[[], int]) -> int:

@@ -82,7 +82,7 @@ def summarize(ensemble: Ensemble) -> dict[str, Any]:
     """Summarise the ensemble for `--json` and for the text. `kv_bytes` does not include model weights."""
     from octet.config.fields import ensemble_digest
 
-    router, specialists = ensemble.router, ensemble.specialists
+    router, specialists, http = ensemble.router, ensemble.specialists, ensemble.router.http_listener
     return {
         "valid": True,
         "name": ensemble.name,
@@ -93,9 +93,9 @@ def summarize(ensemble: Ensemble) -> dict[str, Any]:
         "intents": [f"{intent.name} -> {intent.specialist or 'by its text'}" for intent in ensemble.intents],
         "tasks": [task.name for task in ensemble.tasks],
         "classifier": ensemble.classifier.path or "from descriptions and examples",
-        "default_specialist": ensemble.default_specialist,
+        "default": ensemble.default,
         "listens": f"{router.host}:{router.port}",
-        "http": None if router.http is None else f"{router.http.host}:{router.http.port}",
+        "http": None if http is None else f"{http.host}:{http.port}",
         "processes": 1 + sum(each.replicas for each in specialists),
         "kv_bytes": sum(each.replicas * each.kv_memory for each in specialists),
         "models": sorted({each.model for each in specialists if each.replicas and each.engine == "native"}),
@@ -121,7 +121,7 @@ def format_summary(summary: dict[str, Any]) -> str:
         "intents": ", ".join(summary["intents"]) or "none",
         "tasks": ", ".join(summary["tasks"]),
         "classifier": summary["classifier"],
-        "if unsure": summary["default_specialist"] or "no specialist answers",
+        "if unsure": summary["default"] or "no specialist answers",
         "gRPC": summary["listens"],
         "HTTP": summary["http"] or "disabled: `router.http` is not set",
         "processes": f"{summary['processes']}, including the router",

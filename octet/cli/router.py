@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -13,7 +14,7 @@ from octet.cli import arguments as cli
 from octet.cli import router_client
 from octet.cli.arguments import Commands, add_flag, add_option, add_parser, parse_port, report_errors
 from octet.cli.check import load_ensemble
-from octet.config.ensemble import Ensemble, HttpConfig, RouterConfig
+from octet.config.ensemble import DEFAULT_HTTP_PORT, Ensemble, HttpConfig, RouterConfig
 from octet.rpc.certificates import Tls, add_tls_options
 from octet.rpc.listener import check_address_free, check_keys_configured, check_tls_configured
 from octet.supervisor.process import LISTENER_FD_VARIABLE, take_inherited_descriptor
@@ -29,8 +30,9 @@ CORPUS_FOLDER = DATA / "corpus"
 HELD_OUT_FILE = DATA / "heldout.jsonl"
 _DESCRIPTION = """\
 Serve octet.v1.Inference and octet.v1.Operator over replicas that run elsewhere,
-with health and reflection; and the HTTP APIs, if the configuration or --http-port
-enables them. Prints one line when every specialist has a ready replica. The
+with health and reflection; and the HTTP APIs, unless the configuration or --no-http
+disables them, or other machines can reach --host and the configuration does not
+enable them. Prints one line when every specialist has a ready replica. The
 configuration file is watched for changes; SIGHUP reloads it at once. SIGTERM and
 Ctrl-C finish running requests first; a second Ctrl-C stops at once.
 
@@ -71,8 +73,8 @@ def _add_listener_options(group: "argparse._ArgumentGroup") -> None:
     option("--port", "PORT", about, parse_port)
     option("--socket", "PATH", "a Unix socket instead of host and port", Path)
     option("--http-host", "HOST", f"default: the configuration's, or {HttpConfig().host}")
-    about = "enable HTTP on this port, 0 for any free port (default: the configuration's, or HTTP disabled)"
-    option("--http-port", "PORT", about, parse_port)
+    about = f"enable HTTP on this port, 0 for any free port (default: the configuration's, or {DEFAULT_HTTP_PORT})"
+    cli.add_http_options(group, about)
     add_tls_options(group, "require client certificates signed by this CA")
     cli.add_access_options(group)
 
@@ -100,7 +102,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     ensemble = load_accepted_config(config, accepted) if is_kept else load_ensemble(config, files=False)
     settings = _settings(arguments, ensemble)
     replica_addresses(ensemble, settings)
-    for listener, option in ((settings, "--port"), (settings.http, "--http-port")):
+    for listener, option in ((settings, cli.PORT_SETTING), (settings.http, cli.HTTP_PORT_SETTING)):
         if listener is not None:
             check_tls_configured(listener)
             check_keys_configured(listener, has_keys=settings.keys is not None)
@@ -114,15 +116,15 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace, ensemble: Ensemble) -> RouterSettings:
-    router = ensemble.router
+    router = ensemble.router if arguments.host is None else replace(ensemble.router, host=arguments.host)
     tls = Tls.from_options(arguments) or Tls.from_config(router.tls)
     return RouterSettings(
-        host=router.host if arguments.host is None else arguments.host,
+        host=router.host,
         port=router.port if arguments.port is None else arguments.port,
         socket=arguments.socket,
         tls=tls,
         insecure=arguments.insecure,
-        http=_http_listener(arguments, router.http, tls),
+        http=_http_listener(arguments, router, tls),
         keys=open_keys(arguments.keys, os.environ, router.keys),
         replicas=_group_by_specialist(arguments.replica),
         replica_tls=_replica_tls(arguments),
@@ -131,15 +133,14 @@ def _settings(arguments: argparse.Namespace, ensemble: Ensemble) -> RouterSettin
 
 
 def _http_listener(
-    arguments: argparse.Namespace, configured: HttpConfig | None, tls: Tls | None
+    arguments: argparse.Namespace, router: RouterConfig, tls: Tls | None
 ) -> HttpSettings | None:
-    port: int | None = arguments.http_port
-    if configured is None and port is None:
+    http = router.override_http(arguments.http_port, disabled=arguments.no_http).http_listener
+    if http is None:
         if arguments.http_host is not None:
             raise ValueError("--http-host has no effect while HTTP is disabled: add --http-port")
         return None
-    http = configured or HttpConfig()
-    host, port = arguments.http_host or http.host, http.port if port is None else port
+    host, port = arguments.http_host or http.host, http.port
     origins, bound = http.allow_origins, take_inherited_descriptor(LISTENER_FD_VARIABLE)
     return HttpSettings(host, port, allow_origins=origins, tls=tls, insecure=arguments.insecure, descriptor=bound)
 

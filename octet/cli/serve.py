@@ -6,6 +6,8 @@ import json
 import os
 import re
 import secrets
+import shlex
+import shutil
 import signal
 import sys
 import time
@@ -20,6 +22,8 @@ import octet
 from octet.cli import arguments as cli
 from octet.cli.arguments import Commands, add_option, parse_port, parse_seconds
 from octet.cli.check import load_ensemble
+from octet.client.base import DEFAULT_ADDRESS
+from octet.client.channel import API_KEY_VARIABLE
 from octet.config.ensemble import Ensemble, HttpConfig
 from octet.config.yaml_tree import ConfigInvalid
 from octet.rpc import listener as listeners
@@ -32,17 +36,19 @@ from octet.supervisor.signals import signal_handlers
 from octet.supervisor.supervisor import Supervisor, SupervisorTimeouts
 from octet.telemetry.logs import LogSettings, add_log_options, log_settings
 from octet.telemetry.trace_export import add_trace_option, resolve_otlp_endpoint
+from octet.terminal import pluralize
 
 PrepareReplicas = Callable[[Sequence[ReplicaPlacement]], Sequence[ProcessSpec]]
 """Loads what replicas share and returns their processes. Raises OSError, ValueError, RuntimeError or MemoryError."""
 
 _EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _MAX_PORT_TRIES = 100
+_MAX_PROMPT_CHARS = 80  # of an example in the ready message
 _DESCRIPTION = """\
 Serve an ensemble: one router and its specialists, each in its own process, which
-is restarted when it dies. Prints one line when all of them are ready. SIGTERM
-and Ctrl-C finish running requests first; a second Ctrl-C stops at once. SIGHUP
-reloads the configuration.
+is restarted when it dies. When all are ready, prints the addresses and a command
+to try. SIGTERM and Ctrl-C finish running requests first; a second Ctrl-C stops at
+once. SIGHUP reloads the configuration.
 
 Exit status: 0 after a clean shutdown, 1 when a process had to be killed, 2 when
 the configuration or an option is invalid, 130 after a second Ctrl-C.
@@ -65,15 +71,14 @@ def add_serve_command(commands: Commands, prepare_replicas: PrepareReplicas | No
     defaults, option = SupervisorTimeouts(), partial(add_option, parser)
     option("file", "FILE", "configuration file (default: eight C++ specialists)", Path, nargs="?")
     option("--port", "PORT", "gRPC port instead of the configured one; 0 for any free port", parse_port)
-    about = "HTTP port instead of the configured one; enables HTTP; 0 for any free port"
-    option("--http-port", "PORT", about, parse_port)
+    cli.add_http_options(parser, "HTTP port instead of the configured one; enables HTTP; 0 for any free port")
     cli.add_access_options(parser)
     about = "kill and restart a process that does not respond for this long"
     about += f"; at least {defaults.start:g} s while it starts (default: %(default)g)"
     option("--hang", "SECONDS", about, parse_seconds, default=defaults.hang)
     about = "time to finish running requests, first for the router, then for the specialists (default: %(default)g)"
     option("--drain", "SECONDS", about, parse_seconds, default=defaults.drain)
-    cli.add_flag(parser, "--json", "print the ready line as JSON")
+    cli.add_flag(parser, "--json", "print the ready message as JSON")
     add_trace_option(parser, "telemetry.otlp in the configuration")
     add_log_options(parser)
     parser.set_defaults(run=lambda arguments: _run(arguments, prepare))
@@ -82,7 +87,7 @@ def add_serve_command(commands: Commands, prepare_replicas: PrepareReplicas | No
 def _run(arguments: argparse.Namespace, prepare_replicas: PrepareReplicas) -> int:
     started = time.monotonic()
     try:
-        ensemble = _with_ports(load_ensemble(arguments.file), arguments.port, arguments.http_port)
+        ensemble = _with_ports(load_ensemble(arguments.file), arguments)
         _check_listeners(ensemble, arguments.keys, insecure=arguments.insecure)
         # Until the supervisor handles signals, exit by an exception, so that the runtime folder is removed.
         with signal_handlers((signal.SIGTERM, signal.SIGHUP), lambda *_: sys.exit(0)), runtime_folder() as folder:
@@ -103,15 +108,17 @@ def _run(arguments: argparse.Namespace, prepare_replicas: PrepareReplicas) -> in
     return EXIT_USAGE
 
 
-def _with_ports(ensemble: Ensemble, port: int | None, http_port: int | None) -> Ensemble:
+def _with_ports(ensemble: Ensemble, arguments: argparse.Namespace) -> Ensemble:
     """Apply the port options. Replace port 0 with a free port, so that a restarted router listens on the same port."""
-    router = ensemble.router if port is None else replace(ensemble.router, port=port)
-    http = router.http if http_port is None else replace(router.http or HttpConfig(), port=http_port)
+    router = ensemble.router if arguments.port is None else replace(ensemble.router, port=arguments.port)
+    http = router.override_http(arguments.http_port, disabled=arguments.no_http).http_listener
+    if http is not None and http.port == router.port != 0:
+        raise ValueError(f"gRPC and HTTP cannot both listen on port {http.port}: change --port or --http-port")
     if router.port == 0:
         router = replace(router, port=find_free_port(router.host, "--port", [http.port] if http else []))
     if http is not None and http.port == 0:
         http = replace(http, port=find_free_port(http.host, "--http-port", [router.port]))
-    return replace(ensemble, router=replace(router, http=http))
+    return replace(ensemble, router=replace(router, http=http or HttpConfig(enabled=False)))
 
 
 def find_free_port(host: str, option: str, taken: Container[int]) -> int:
@@ -134,11 +141,11 @@ def lasting_ports() -> range:
 def _check_listeners(ensemble: Ensemble, keys: Path | None, *, insecure: bool) -> None:
     """Check the router's addresses, TLS and API keys here, before models are loaded. Raises BindRefused."""
     router, tls = ensemble.router, Tls.from_config(ensemble.router.tls)
-    given = [("router.host", "--port", Endpoint(router.host, router.port, tls=tls, insecure=insecure))]
-    if router.http is not None:
-        http = Endpoint(router.http.host, router.http.port, tls=tls, insecure=insecure)
-        given.append(("router.http.host", "--http-port", http))
-    has_keys = bool(keys or os.environ.get(cli.KEYS_VARIABLE) or router.keys)
+    given = [("router.host", cli.PORT_SETTING, Endpoint(router.host, router.port, tls=tls, insecure=insecure))]
+    if (http := router.http_listener) is not None:
+        endpoint = Endpoint(http.host, http.port, tls=tls, insecure=insecure)
+        given.append(("router.http.host", cli.HTTP_PORT_SETTING, endpoint))
+    has_keys = _has_keys(ensemble, keys)
     for key, option, listener in given:
         try:
             listeners.check_tls_configured(listener, "router.tls in the configuration")
@@ -148,6 +155,10 @@ def _check_listeners(ensemble: Ensemble, keys: Path | None, *, insecure: bool) -
         listeners.check_address_free(listener, option)
 
 
+def _has_keys(ensemble: Ensemble, keys: Path | None) -> bool:
+    return bool(keys or os.environ.get(cli.KEYS_VARIABLE) or ensemble.router.keys)
+
+
 def _router_process(
     ensemble: Ensemble, placements: Sequence[ReplicaPlacement], accepted: Path, options: Sequence[str]
 ) -> ProcessSpec:
@@ -155,9 +166,11 @@ def _router_process(
     package = str(Path(octet.__file__).parents[1])
     command = [sys.executable, "-P", "-c", _ROUTER_PROGRAM, package, "router", "--port", str(ensemble.router.port)]
     listener = None
-    if (http := ensemble.router.http) is not None:
+    if (http := ensemble.router.http_listener) is None:
+        command += ["--no-http"]
+    else:
         command += ["--http-port", str(http.port)]
-        listener = listeners.bind_socket(Endpoint(http.host, http.port), "--http-port").detach()
+        listener = listeners.bind_socket(Endpoint(http.host, http.port), cli.HTTP_PORT_SETTING).detach()
     if ensemble.source is not None:
         command += ["--config", str(ensemble.source), "--accepted", str(accepted)]
     for each in placements:
@@ -176,8 +189,8 @@ def _supervise(
     timeouts = SupervisorTimeouts(hang=arguments.hang, start=start_timeout, drain=arguments.drain)
 
     def print_ready(supervisor: Supervisor) -> None:
-        ready = _ready_summary(ensemble, supervisor, time.monotonic() - started)
-        lines = [json.dumps(ready)] if arguments.json else [*_process_table(ensemble, supervisor), _ready_line(ready)]
+        ready = _ready_summary(ensemble, supervisor, time.monotonic() - started, _has_keys(ensemble, arguments.keys))
+        lines = [json.dumps(ready)] if arguments.json else [*_process_table(ensemble, supervisor), *_ready_lines(ready)]
         out.write("".join(f"{line}\n" for line in lines))
 
     console = JsonConsole(log, time.time) if logs.format == "json" else open_console(log, [spec.name for spec in specs])
@@ -193,13 +206,17 @@ def _process_table(ensemble: Ensemble, supervisor: Supervisor) -> Iterator[str]:
         yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)).rstrip()
 
 
-def _ready_summary(ensemble: Ensemble, supervisor: Supervisor, seconds: float) -> dict[str, Any]:
-    router, http = ensemble.router, ensemble.router.http
+def _ready_summary(ensemble: Ensemble, supervisor: Supervisor, seconds: float, has_keys: bool) -> dict[str, Any]:
+    router, http = ensemble.router, ensemble.router.http_listener
     found = _READY_ON.search(next((each.ready_text for each in supervisor.processes if each.name == _ROUTER), ""))
     scheme = "http" if router.tls is None else "https"
+    address = found[1] if found else format_address(Endpoint(router.host, router.port))
+    url = None if http is None else f"{scheme}://{format_address(Endpoint(http.host, http.port))}"
     return {
-        "address": found[1] if found else format_address(Endpoint(router.host, router.port)),
-        "http": None if http is None else f"{scheme}://{format_address(Endpoint(http.host, http.port))}",
+        "address": address,
+        "http": url,
+        "dashboard": None if url is None else f"{url}/dashboard",
+        "try": _example_command(ensemble, address, has_keys=has_keys),
         "specialists": list(ensemble.names),
         "processes": len(supervisor.pids),
         "memory_bytes": proportional_memory([os.getpid()]),
@@ -207,16 +224,37 @@ def _ready_summary(ensemble: Ensemble, supervisor: Supervisor, seconds: float) -
     }
 
 
-def _ready_line(ready: dict[str, Any]) -> str:
-    address, memory_bytes = ready["address"], ready["memory_bytes"]
+def _ready_lines(ready: dict[str, Any]) -> Iterator[str]:
+    memory_bytes, specialists = ready["memory_bytes"], pluralize(len(ready["specialists"]), "specialist")
     memory = "" if memory_bytes is None else f", {memory_bytes >> 20:,} MiB"
     http, disabled = ("", ", HTTP disabled") if ready["http"] is None else (f" and {ready['http']}", "")
-    option = "" if address.endswith(":50051") else f" --address {address}"
-    return (
-        f"octet ready on {address}{http} "
-        f"({len(ready['specialists'])} specialists, {ready['processes']} processes{memory}{disabled}) "
-        f'after {ready["seconds"]:.1f} s - try: octet generate "..."{option}'
-    )
+    about = f"{specialists}, {ready['processes']} processes{memory}{disabled}"
+    yield f"octet ready on {ready['address']}{http} ({about}) after {ready['seconds']:.1f} s"
+    if ready["dashboard"] is not None:
+        yield f"  dashboard: {ready['dashboard']}"
+    yield f"  try: {ready['try']}"
+
+
+def _example_command(ensemble: Ensemble, address: str, *, has_keys: bool) -> str:
+    """Return a command that gets an answer, as a shell takes it. What only the operator has is in capitals."""
+    examples = (text for each in ensemble.specialists for text in each.examples)
+    prompt = next((text for text in examples if len(text) <= _MAX_PROMPT_CHARS and text.isprintable()), None)
+    words = [*_started_as(), "generate", "hello" if prompt is None else prompt]
+    if prompt is None and ensemble.default_name is None:
+        words += ["--force", ensemble.names[0]]
+    if address != DEFAULT_ADDRESS:
+        words += ["--address", address]
+    words += [] if ensemble.router.tls is None else ["--tls-ca", "CA_FILE"]
+    return (f"{API_KEY_VARIABLE}=KEY " if has_keys else "") + shlex.join(words)
+
+
+def _started_as() -> list[str]:
+    """Return the words with which this program was started."""
+    program = sys.argv[0]
+    if Path(program).name == "__main__.py":
+        return [sys.executable, "-m", "octet.cli"]
+    found = shutil.which("octet")
+    return ["octet"] if found is not None and Path(found).resolve() == Path(program).resolve() else [program]
 
 
 def proportional_memory(pids: Sequence[int], proc: Path = Path("/proc")) -> int | None:

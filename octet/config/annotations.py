@@ -89,7 +89,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Shorthand:
-    """Allows a string in place of a mapping. The string sets `field`; the other fields keep their defaults."""
+    """Allows a scalar in place of a mapping. The scalar sets `field`; the other fields keep their defaults."""
 
     field: str
 

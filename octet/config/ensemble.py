@@ -4,11 +4,12 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal
 
+from octet.addresses import is_loopback
 from octet.config.annotations import (
     ADDRESS,
     DETECTORS,
@@ -134,7 +135,7 @@ class ClassifierConfig:
     timeout: Annotated[float, SECONDS, Range(0, 60, open=True), RUNS] = 0.25  # a slower classifier counts as failed
     cache: Annotated[int, Range(0, 1 << 20), RUNS] = 4096  # number of cached decisions
     reject_threshold: Share = 0.5  # at this probability of *reject* or above, no specialist answers
-    min_confidence: Share = 0.2  # below it no specialist answers, unless `default_specialist` is set
+    min_confidence: Share = 0.2  # below it no specialist answers, unless `default` is set
     second_threshold: Share = 0.1  # at this probability or above, the runner-up is a viable second choice
 
 
@@ -243,6 +244,7 @@ class StoreConfig:
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
+    enabled: bool = True  # `http: false` is short for `{enabled: false}`
     host: Annotated[str, HOST] = "127.0.0.1"
     port: Annotated[int, Range(0, 65_535)] = DEFAULT_HTTP_PORT  # 0 for any free port
     allow_origins: Annotated[tuple[str, ...], CountLimits(64), ORIGIN] = ()  # their pages may read answers (CORS)
@@ -276,7 +278,7 @@ class TlsConfig:
 class RouterConfig:
     host: Annotated[str, HOST] = "127.0.0.1"
     port: Annotated[int, Range(0, 65_535)] = DEFAULT_ROUTER_PORT  # 0 for any free port
-    http: HttpConfig | None = None  # the HTTP listener; None: HTTP disabled
+    http: Annotated[HttpConfig | None, Shorthand("enabled")] = None  # None: enabled if `host` is loopback
     keys: Annotated[str | None, FilePath()] = None  # a file, watched for changes; None: no keys are required
     tls: TlsConfig | None = None  # for gRPC and HTTP; the files are watched for changes
     default_timeout: Annotated[float, SECONDS, Range(0, 86_400, open=True)] = 120.0  # timeout, if the caller sets none
@@ -289,6 +291,20 @@ class RouterConfig:
     """Longest time that the end of an answer waits for its validation."""
     jobs: JobsConfig = field(default_factory=JobsConfig)
 
+    @property
+    def http_listener(self) -> HttpConfig | None:
+        """The HTTP listener; None if HTTP is disabled. On an address that other machines can reach, HTTP must be
+        configured: a default port would be open to them unnoticed."""
+        if self.http is None:
+            return HttpConfig() if is_loopback(self.host) else None
+        return self.http if self.http.enabled else None
+
+    def override_http(self, port: int | None, *, disabled: bool) -> "RouterConfig":
+        """Return the configuration with HTTP `disabled`, or enabled on this port; without options, itself."""
+        if disabled:
+            return replace(self, http=HttpConfig(enabled=False))
+        return self if port is None else replace(self, http=replace(self.http or HttpConfig(), enabled=True, port=port))
+
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
@@ -297,7 +313,7 @@ class Ensemble:
     intents: Annotated[tuple[IntentConfig, ...], CountLimits(256), BY_NAME, Shorthand("specialist"), LIVE] = ()
     rules: Annotated[tuple[RuleConfig, ...], CountLimits(256), LIVE] = ()  # the first rule that matches decides
     tasks: Annotated[tuple[TaskConfig, ...], CountLimits(256), BY_NAME, LIVE] = ()  # always includes `default`
-    default_specialist: Annotated[str | None, RefersTo("specialists"), LIVE] = None  # used without a confident decision
+    default: Annotated[str | None, RefersTo("specialists"), LIVE] = None  # for requests that no other source places
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
     dispatch: Annotated[DispatchConfig, RUNS] = field(default_factory=DispatchConfig)
     correctness: Annotated[CorrectnessConfig, RUNS] = field(default_factory=CorrectnessConfig)
@@ -314,6 +330,11 @@ class Ensemble:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(specialist.name for specialist in self.specialists)
+
+    @property
+    def default_name(self) -> str | None:
+        """The specialist for requests that no source places: `default`, else the only specialist, else None."""
+        return self.names[0] if self.default is None and len(self.specialists) == 1 else self.default
 
     def specialist(self, name: str) -> SpecialistConfig:
         """Raises KeyError for an unknown name."""

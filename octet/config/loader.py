@@ -164,7 +164,7 @@ class TableReader:
         if field.is_table:
             if field.optional and isinstance(node, YamlScalar) and node.is_null:
                 return None
-            return self.read(field.kind, node, place)
+            return self.read(field.kind, _expand(field, node), place)
         return self._values.read(field, node, place)
 
     def _named(self, field: SchemaField, node: YamlNode, place: KeyPath) -> tuple[Any, ...]:
@@ -180,11 +180,7 @@ class TableReader:
         self._index.set_line(place, entry.line)
         with self._index.report_invalid(place):
             check_name(entry.key, NAME, entry.line)
-        short = field.note(Shorthand)
-        value = entry.value
-        if short is not None and isinstance(value, YamlScalar) and not value.is_null:
-            value = YamlTable((YamlEntry(short.field, value.line, value),), value.line)
-        return self.read(field.item or object, value, place, name=entry.key)
+        return self.read(field.item or object, _expand(field, entry.value), place, name=entry.key)
 
     def _listed(self, field: SchemaField, node: YamlNode, place: KeyPath) -> tuple[Any, ...]:
         if isinstance(node, YamlScalar) and node.is_null:
@@ -197,6 +193,16 @@ class TableReader:
             self._index.set_line((*place, index), item.line)
             read.append(self.read(field.item or object, item, (*place, index)))
         return tuple(item for item in read if item is not None)
+
+
+def _expand(field: SchemaField, node: YamlNode) -> YamlNode:
+    """Return the mapping that a shorthand stands for; other nodes as they are. Raises InvalidConfigValue."""
+    short = field.note(Shorthand)
+    if short is None or not isinstance(node, YamlScalar) or node.is_null:
+        return node
+    if get_fields(field.item or field.kind)[short.field].kind is bool and node.text not in ("true", "false"):
+        raise InvalidConfigValue("true, false or a mapping of keys to values", node)
+    return YamlTable((YamlEntry(short.field, node.line, node),), node.line)
 
 
 def default_text() -> str:
@@ -226,7 +232,7 @@ def _check_consistency(built: Iterable[tuple[KeyPath, Any]], index: KeyIndex) ->
         elif isinstance(item, schema.SloTargets):
             _check_targets(item, place, index)
         elif isinstance(item, schema.RouterConfig):
-            if item.http is not None and item.http.port == item.port != 0 and index.has_key(*place, "http"):
+            if item.http_listener is not None and item.http_listener.port == item.port != 0:
                 index.add_problem((*place, "http", "port"), f"must differ from the gRPC port, which is {item.port}")
         elif isinstance(item, schema.TelemetryConfig):
             trouble = otlp_endpoint_error(item.otlp) if item.otlp else ""

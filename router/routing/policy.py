@@ -330,6 +330,8 @@ def choose_by_classifier(
     top, reject = _top_specialist(scores), dict(scores)[REJECT]
     if top is None or reject >= thresholds.reject_threshold or reject >= dict(scores)[top]:
         why = f"the classifier rejects the text: {shown}"
+        if thresholds.path is None:  # descriptions and examples cannot tell an unknown subject from an unsuitable one
+            return choose_default(why, request, ensemble, allowed, digest)
         return RoutingDecision("unrouted", digest, why, distribution=allowed, classifier_digest=digest)
 
     def choice(primary: str, second: str, why: str) -> RoutingDecision:
@@ -352,13 +354,14 @@ def choose_default(
     why: str, request: Request, ensemble: Ensemble, scores: Scores = (), digest: str = ""
 ) -> RoutingDecision:
     """Choose the default specialist; the request is unrouted if there is none or the caller excluded it."""
-    default = ensemble.default_specialist
+    default = ensemble.default_name
     if default is None or default in request.exclude:
         return RoutingDecision("unrouted", digest, why, distribution=scores, classifier_digest=digest)
+    is_only = ensemble.default is None
     return RoutingDecision(
         "default",
-        "default_specialist",
-        f"default specialist {default} is used because {why}",
+        "only specialist" if is_only else "default",
+        f"{default} is the only specialist; {why}" if is_only else f"default specialist {default} is used because {why}",
         default,
         _second_choice(default, scores, request, ensemble),
         scores,

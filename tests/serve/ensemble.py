@@ -31,10 +31,11 @@ specialists:
 class ServeProcess:
     def __init__(self, file: Path, folder: Path, *arguments: str) -> None:
         self.file = file
+        http = () if "--no-http" in arguments else ("--http-port", "0")
         self._out, self._err = folder / "out", folder / "err"
         with self._out.open("w") as out, self._err.open("w") as err:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", "octet.cli", "serve", str(file), "--port", "0", *arguments],
+                [sys.executable, "-m", "octet.cli", "serve", str(file), "--port", "0", *http, *arguments],
                 cwd=ROOT,
                 stdout=out,
                 stderr=err,

@@ -88,7 +88,7 @@ def test_serving_from_a_foreign_folder_imports_nothing_there(python: Path, forei
         file = Path(folder) / "two.yaml"
         file.write_text(TWO)
         with subprocess.Popen(
-            [command, "serve", str(file), "--port", "0", "--hang", "60"],
+            [command, "serve", str(file), "--port", "0", "--no-http", "--hang", "60"],
             cwd=foreign,
             env=environment(),
             stdout=subprocess.PIPE,

@@ -24,7 +24,7 @@ def prepare(places):
 
 parser = argparse.ArgumentParser()
 add_serve_command(parser.add_subparsers(), prepare)
-arguments = parser.parse_args(["serve", sys.argv[1], "--port", "0"])
+arguments = parser.parse_args(["serve", sys.argv[1], "--port", "0", "--no-http"])
 sys.exit(arguments.run(arguments))
 """
 

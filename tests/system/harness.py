@@ -79,7 +79,7 @@ def ensemble(url: str, correctness: CorrectnessConfig, verify: str = "non_empty"
         correctness=correctness,
         shadow=ShadowConfig(demoted_rate=1.0, fresh_rate=1.0, budget=1.0),
         store=StoreConfig(url=url),
-        default_specialist="writer",
+        default="writer",
         **more,
     )
 

@@ -289,6 +289,7 @@ def _add_router(paths: _Paths) -> None:
     add("GET /health", "vllmHealth", "the same as /readyz", ready, is_open=True)
     add("GET /version", "version", "Octet's version", _json(_object_schema({"version": _STRING})), is_open=True)
     add("GET /openapi.json", "openapi", "this document", _json({"type": "object"}), is_open=True)
+    add("GET /", "root", "leads to the dashboard", {"307": {"description": "the dashboard"}}, is_open=True)
     add("GET /dashboard", "dashboard", "the operators' page, without data", page, is_open=True)
     add("GET /dashboard/{file}", "dashboardFile", "a file of the page", file, errors=(404,), is_open=True)
 

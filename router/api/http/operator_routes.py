@@ -322,7 +322,11 @@ def dashboard_routes() -> list[Route]:
             raise unknown_path_error(request.url.path)
         return _file_response(content, request)
 
-    return [Route("/dashboard", page, methods=["GET"]), Route("/dashboard/{file:path}", file, methods=["GET"])]
+    async def root(_: Request) -> Response:
+        return RedirectResponse("dashboard", 307)
+
+    found_at = {"/": root, "/dashboard": page, "/dashboard/{file:path}": file}
+    return [Route(path, endpoint, methods=["GET"]) for path, endpoint in found_at.items()]
 
 
 def _file_response(file: PageFile, request: Request) -> Response:

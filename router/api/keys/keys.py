@@ -109,7 +109,7 @@ RPC_ACCESS: Mapping[str, Access] = MappingProxyType(  # by the full name of the 
     }
 )
 _OPEN_ROUTES = (
-    *("/openapi.json", "/healthz", "/readyz", "/health", "/ping", "/version"),
+    *("/", "/openapi.json", "/healthz", "/readyz", "/health", "/ping", "/version"),
     *("/dashboard", "/dashboard/{file:path}"),
 )
 _CALL_ROUTES = (

@@ -184,9 +184,9 @@ def test_router_does_not_start_unprotected_on_a_public_address(
         (everywhere, {}, "--tls-certificate"),
         ((*everywhere, *tls), {}, "no API keys are configured"),
         (("--http-port", "0", "--http-host", "0.0.0.0", *tls), {}, "no API keys are configured"),  # noqa: S104
-        (("--keys", str(broken)), {}, "broken.json: the content must be"),
-        ((), {"OCTET_KEYS": '{"keys": 1}'}, "must be"),
-        ((), {"OCTET_KEYS": str(tmp_path / "absent.json")}, "absent.json"),
+        (("--no-http", "--keys", str(broken)), {}, "broken.json: the content must be"),
+        (("--no-http",), {"OCTET_KEYS": '{"keys": 1}'}, "must be"),
+        (("--no-http",), {"OCTET_KEYS": str(tmp_path / "absent.json")}, "absent.json"),
     ):
         monkeypatch.setenv("OCTET_KEYS", environment.get("OCTET_KEYS", ""))
         assert main(["router", "--config", str(config), "--port", "0", *arguments]) == 2

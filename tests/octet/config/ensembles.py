@@ -199,7 +199,7 @@ def ensembles(draw: st.DrawFn, most: int = 3) -> Ensemble:
         ),
         rules=tuple(draw(rules(name, all_names)) for name in draw(some_names(2))),
         tasks=with_default_tasks(tasks),
-        default_specialist=draw(any_name),
+        default=draw(any_name),
         classifier=draw(configs(ClassifierConfig)),
         dispatch=draw(dispatches()),
         correctness=draw(configs(CorrectnessConfig)),
@@ -218,7 +218,8 @@ def ensembles(draw: st.DrawFn, most: int = 3) -> Ensemble:
 
 
 def _has_own_http_port(router: RouterConfig) -> bool:
-    return router.http is None or router.http.port != router.port or router.port == 0
+    http = router.http_listener
+    return http is None or http.port != router.port or router.port == 0
 
 
 def written(ensemble: Ensemble, at_the_top: str | None = None) -> str:

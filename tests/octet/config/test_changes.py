@@ -41,7 +41,7 @@ DECIDES_NOTHING = {
 NOT_LIVE = {"dispatch.transport"}
 """Keys that need a restart although the rest of their section is live."""
 LIVE = {
-    "rules", "intents", "tasks", "default_specialist", "dispatch", "correctness", "shadow", "lanes", "escalation",
+    "rules", "intents", "tasks", "default", "dispatch", "correctness", "shadow", "lanes", "escalation",
     "store.receipts", "store.comparisons", "store.audit", "store.queue",
     "store.responses", "store.responses_bytes", "store.responses_keep",
     "classifier.reject_threshold", "classifier.min_confidence", "classifier.second_threshold",

@@ -50,7 +50,7 @@ def test_intents_that_a_caller_may_declare() -> None:
 
 
 def test_unrelated_request_is_rejected() -> None:
-    assert ENSEMBLE.default_specialist is None
+    assert ENSEMBLE.default is None
     assert ENSEMBLE.classifier.path == "default"
 
 

@@ -78,7 +78,7 @@ MISTAKES: list[tuple[str, int | None, str]] = [
     ),
     (ONE + "tasks:\n  default: {temperature: 3}\n", 4, "must be a number 0 or in [0.0001, 2], got '3'"),
     (ONE + "tasks:\n  poem: {top_p: 0}\n", 4, "must be a number in (0, 1], got '0'"),
-    (ONE + "default_specialist: absent\n", 3, "default_specialist names an unknown specialist 'absent'"),
+    (ONE + "default: absent\n", 3, "default names an unknown specialist 'absent'"),
     (
         ONE + "dispatch: {stall_seconds: -1}\n",
         3,
@@ -98,7 +98,9 @@ MISTAKES: list[tuple[str, int | None, str]] = [
     (ONE + "router: {port: 65536}\n", 3, "router.port must be a whole number in [0, 65,535], got '65536'"),
     (ONE + "router: {host: a b}\n", 3, "router.host must be a host's name or address, got 'a b'"),
     (ONE + "router: {http: {port: -1}}\n", 3, "router.http.port must be a whole number in [0, 65,535], got '-1'"),
-    (ONE + "router: {http: 8051}\n", 3, "router.http must be a mapping of keys to values, got '8051'"),
+    (ONE + "router: {http: 8051}\n", 3, "router.http must be true, false or a mapping of keys to values, got '8051'"),
+    (ONE + "router: {http: off}\n", 3, "router.http must be true, false or a mapping of keys to values, got 'off'"),
+    (ONE + "router: {port: 8051}\n", 3, "router.http.port must differ from the gRPC port, which is 8051"),
     (
         ONE + "router: {http: {port: 50051}}\n",
         3,

@@ -141,7 +141,7 @@ async def test_models_follow_the_configuration_and_the_port_stays(
         path.write_text(f"{text}router: {{http: {{port: 8099}}}}\n")
         await fronted.routed.until(lambda: "router.http" in caplog.text)
         assert fronted.routed.server.service.policy.digest == first
-        path.write_text(f"{text}default_specialist: writer\nrouter: {{http: {{port: 0}}}}\n")
+        path.write_text(f"{text}default: writer\nrouter: {{http: {{port: 0}}}}\n")
         await fronted.routed.until(lambda: fronted.routed.server.service.policy.digest != first)
         assert (await fronted.get("/v1/models")).status == 200
 

@@ -38,7 +38,7 @@ def ensemble(folder: Path, url: str) -> Path:
     config = {
         "specialists": {"writer": {"describe": "words", "examples": ["write"]}},
         "store": {"url": url},
-        "router": {"jobs": jobs},
+        "router": {"http": False, "jobs": jobs},
     }
     file = folder / "ensemble.yaml"
     file.write_text(json.dumps(config))

@@ -43,7 +43,7 @@ ENSEMBLE = Ensemble(
 )
 NAMES = ENSEMBLE.names
 INTENTS = tuple(intent.name for intent in ENSEMBLE.intents)
-WITH_DEFAULT = replace(ENSEMBLE, default_specialist="stl")
+WITH_DEFAULT = replace(ENSEMBLE, default="stl")
 DIGEST = "c" * 64
 
 
@@ -72,7 +72,7 @@ THRESHOLDS = st.builds(
     second_threshold=st.floats(0, 1),
 )
 ENSEMBLES = st.builds(
-    lambda thresholds, default: replace(ENSEMBLE, classifier=thresholds, default_specialist=default),
+    lambda thresholds, default: replace(ENSEMBLE, classifier=thresholds, default=default),
     THRESHOLDS,
     st.none() | st.sampled_from(NAMES),
 )

@@ -66,7 +66,7 @@ def policy_of(seed: int) -> RoutingPolicy:
         intents=intents,
         shadow=ShadowConfig(fresh_rate=random.choice(RATES), demoted_rate=random.choice(RATES)),
         correctness=CorrectnessConfig(sample_rate=random.choice(RATES), fresh_sample_rate=random.choice(RATES)),
-        default_specialist=random.choice([None, *NAMES]),
+        default=random.choice([None, *NAMES]),
     )
     return RoutingPolicy(ensemble)
 

@@ -92,7 +92,7 @@ def test_thresholds_follow_the_configuration(ask: Request, thought: Distribution
     top, best = min(whole, key=lambda name: (-whole[name], name)), max(shares.values())
     weight = sum(share for name, share in whole.items() if name not in ask.exclude)
     stand_in = _allowed(ensemble.specialist(top).fallback, ask) if top in ask.exclude else ""
-    default = _allowed(ensemble.default_specialist, ask)
+    default = _allowed(ensemble.default, ask)
     if reject >= limits.reject_threshold or reject >= whole[top]:
         assert decision.source == "unrouted"
         return
@@ -140,7 +140,7 @@ def test_exclusion_does_not_make_a_rejection_likelier(ask: Request, thought: Dis
 def test_fallback_of_an_excluded_specialist_was_configured_or_likely(
     thought: Distribution, exclude: list[str], default: str | None, source: str, primary: str, second: str
 ) -> None:
-    policy = RoutingPolicy(replace(ENSEMBLE, default_specialist=default))
+    policy = RoutingPolicy(replace(ENSEMBLE, default=default))
     decision = policy.decide(validated_request(exclude_specialists=exclude), thought, DIGEST)
     assert (decision.source, decision.primary, decision.second_choice) == (source, primary, second)
 

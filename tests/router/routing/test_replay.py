@@ -56,7 +56,7 @@ def receipt_of(message: wire.InferRequest, ensemble: Ensemble, thought: Distribu
 @given(REQUESTS, ENSEMBLES, opinions(), st.booleans())
 @example(
     wire.InferRequest(prompt="Write a thread pool.", exclude_specialists=["algo"], adapters=["a"], max_experts=1),
-    replace(ENSEMBLE, default_specialist="build"),
+    replace(ENSEMBLE, default="build"),
     Distribution(((REJECT, 1.0),)),
     True,
 )
@@ -87,7 +87,7 @@ def test_another_request_is_noticed(changed: wire.InferRequest, noticed: str) ->
 
 
 def test_another_configuration_is_noticed() -> None:
-    other = RoutingPolicy(replace(ENSEMBLE, default_specialist="algo"))
+    other = RoutingPolicy(replace(ENSEMBLE, default="algo"))
     differences = replay(receipt_of(PLAIN, ENSEMBLE, THOUGHT), PLAIN, other, FixedClassifier(THOUGHT))
     assert [line.partition(":")[0] for line in differences] == ["config_digest"]
 

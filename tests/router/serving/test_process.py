@@ -31,7 +31,7 @@ def octet(*arguments: str) -> "subprocess.Popen[str]":
 def router(config: Path, *replicas: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """Start a router. Yield the process and its ready line."""
     given = [argument for address in replicas for argument in ("--replica", f"writer={address}")]
-    process = octet("--config", str(config), "--port", "0", *given)
+    process = octet("--config", str(config), "--port", "0", "--no-http", *given)
     try:
         if process.stdout is None:
             raise RuntimeError("no pipe")

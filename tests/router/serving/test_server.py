@@ -164,7 +164,7 @@ async def test_reload_under_load_fails_no_request_and_applies_to_later_ones() ->
         loads = [asyncio.create_task(load()) for _ in range(4)]
         before = ensemble_of("writer")
         for failures in (4, 5, 6):
-            changed = replace(before, dispatch=patient_dispatch(failures=failures), default_specialist="writer")
+            changed = replace(before, dispatch=patient_dispatch(failures=failures), default="writer")
             await routed.server.reload(changed)
             num_before = len(result)
             await routed.until(lambda num=num_before: len(result) > num + 8)
@@ -187,10 +187,10 @@ async def test_a_changed_file_is_reloaded_and_an_invalid_one_ignored(
         service = routed.server.service
         routed.server.follow(ConfigWatch(path, ensemble, interval=0.02, settle=0.01))
         first = service.policy.digest
-        path.write_text(text + "default_specialist: writer\n")
+        path.write_text(text + "default: writer\n")
         await routed.until(lambda: service.policy.digest != first)
         second = service.policy.digest
-        path.write_text(text + "default_specialist: unknown\n")
+        path.write_text(text + "default: unknown\n")
         await routed.until(lambda: "was not reloaded" in caplog.text)
         assert service.policy.digest == second and "unknown" in caplog.text
 
@@ -200,7 +200,7 @@ async def test_a_request_keeps_the_policy_it_began_with() -> None:
         before = routed.server.service.policy.digest
         running = asyncio.create_task(routed.ask(infer_request(request_id="r")))
         await routed.until(lambda: spy.num_live == 1)
-        changed = replace(ensemble_of("writer"), default_specialist="writer")
+        changed = replace(ensemble_of("writer"), default="writer")
         await routed.server.reload(changed)
         assert routed.server.service.policy.digest != before
         await routed.call("Cancel", wire.CancelRequest(request_id="r"), wire.CancelResponse)

@@ -67,7 +67,7 @@ async def test_a_demotion_burns_nothing_and_an_unavailable_fallback_burns_its_ow
     )
     async with (
         running_replicas("writer", "editor") as people,
-        router(people, settings(specialists=specialists, default_specialist="writer")) as routed,
+        router(people, settings(specialists=specialists, default="writer")) as routed,
     ):
         slos = routed.server.slos
         await operate(routed, "HoldBreaker", held("writer"), operator_pb2.BreakerInfo)
