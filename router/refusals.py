@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import grpc
 
+from octet.config.ensemble import Ensemble
 from octet.limits import shorten
 from octet.rpc.refusal import Refusal, cancelled, deadline_exceeded, invalid_field
 from octet.v1 import error_pb2 as wire
@@ -12,13 +13,18 @@ from router.request import Request, RoutingDecision
 _DEADLINE_GRAIN = 0.05  # seconds
 _DEADLINE_ROUNDING = 0.01  # a share of the time from the arrival of the request to its deadline
 _KNOB_SETTERS: Mapping[str, str] = {"": "the configuration", "operator": "an operator"}
+_NAME_ONE = "a request can name one, as model octet/NAME over HTTP or in force_specialists"
 _FORCED_ONLY = "the caller allows no other specialist (force_specialists)"
 
 
-def no_specialist(decision: RoutingDecision) -> Refusal:
+def no_specialist(decision: RoutingDecision, ensemble: Ensemble) -> Refusal:
     """Refuse a request that no specialist should answer. A retry helps only if the classifier was unavailable."""
     code = grpc.StatusCode.FAILED_PRECONDITION if decision.decided_by else grpc.StatusCode.UNAVAILABLE
-    message = f"no specialist should answer this request: {decision.why}"
+    scope = "requests that fit none" if ensemble.classifier.path is None else "small talk and unclear requests"
+    setting = f"an operator can set `default`, a specialist for {scope}"
+    if ensemble.default_name is not None:
+        setting = f"the `default` specialist, {ensemble.default_name}, is only for {scope}, and may be excluded"
+    message = f"no specialist should answer this request: {decision.why}; {_NAME_ONE}; {setting}"
     return Refusal(wire.ERROR_REASON_NO_SPECIALIST, message, code=code)
 
 

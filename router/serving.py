@@ -227,16 +227,15 @@ class RequestPipeline:
         request.decision = decision = await request.policy.classify_and_decide(request, self.classifier)
         request.draft.decided(decision, self.clock.now())
         if not decision.primary:
-            return no_specialist(decision)
-        ensemble = request.policy.ensemble
-        request.plan = plan = plan_dispatch(request, ensemble, self.control.fleet_status, self.uniform)
+            return no_specialist(decision, request.policy.ensemble)
+        request.plan = plan = plan_dispatch(request, request.policy.ensemble, self.control.fleet_status, self.uniform)
         request.draft.planned(plan.between)
         return plan.refusal
 
     async def _plan_or_refuse(self, request: Request) -> DispatchPlan:
         refusal = await self.plan(request)
         if refusal is not None or request.plan is None:
-            raise refusal or no_specialist(request.decision)
+            raise refusal or no_specialist(request.decision, request.policy.ensemble)
         return request.plan
 
     async def answer(self, request: Request, write: Write, finish: Callable[[], Awaitable[wire.Receipt]]) -> None:

@@ -20,6 +20,8 @@ on its own line, as FILE:LINE: the problem and what is allowed. Without a file,
 the embedded default is checked. With --models, every model and adapter is opened
 and checked as a replica does at its start, except for the values of the weights;
 models of the Hugging Face hub are downloaded first.
+A warning says that some specialists cannot be chosen by a request's text; the
+configuration is valid nevertheless.
 
 Exit status: 0 when the configuration is valid, 2 when it is not.
 """
@@ -50,6 +52,8 @@ def _run(arguments: argparse.Namespace) -> int:
         print(f"octet check: {error}; install it with: {install_hint(extra)}", file=sys.stderr)
         return EXIT_INVALID
     summary = summarize(ensemble)
+    for warning in [] if arguments.json else summary["warnings"]:
+        print(f"octet check: warning: {warning}", file=sys.stderr)
     print(json.dumps(summary, indent=2, ensure_ascii=False) if arguments.json else format_summary(summary))
     if arguments.models and not arguments.json:
         adapters = sum(len(each["adapters"]) for each in summary["specialists"])
@@ -78,6 +82,26 @@ def _model_problems() -> "ModelProblems":
     return lambda ensemble: find_model_problems(ensemble, bar(sys.stderr))
 
 
+def find_warnings(ensemble: Ensemble) -> list[str]:
+    """Return what makes the routing useless, although the configuration is valid, with the remedies."""
+    specialists, default = ensemble.specialists, ensemble.default_name
+    if ensemble.classifier.path is not None or len(specialists) == 1:
+        return []
+    named = {default, *(rule.specialist for rule in ensemble.rules), *(each.specialist for each in ensemble.intents)}
+    silent = [each.name for each in specialists if not (each.describe or each.examples)]
+    missing = [name for name in silent if name not in named]
+    if not missing:
+        return []
+    effect = "no request is routed there by its text"
+    remedy = "add `describe` and `examples`"
+    if len(silent) == len(specialists) and default is None:
+        effect, remedy = (
+            "requests that match no rule are refused unless they name a specialist",
+            f"{remedy}, or set `default`",
+        )
+    return [f"{', '.join(missing)}: without a description and examples, {effect}; {remedy}"]
+
+
 def summarize(ensemble: Ensemble) -> dict[str, Any]:
     """Summarise the ensemble for `--json` and for the text. `kv_bytes` does not include model weights."""
     from octet.config.fields import ensemble_digest
@@ -85,6 +109,7 @@ def summarize(ensemble: Ensemble) -> dict[str, Any]:
     router, specialists, http = ensemble.router, ensemble.specialists, ensemble.router.http_listener
     return {
         "valid": True,
+        "warnings": find_warnings(ensemble),
         "name": ensemble.name,
         "source": None if ensemble.source is None else str(ensemble.source),
         "digest": ensemble_digest(ensemble),
@@ -93,7 +118,7 @@ def summarize(ensemble: Ensemble) -> dict[str, Any]:
         "intents": [f"{intent.name} -> {intent.specialist or 'by its text'}" for intent in ensemble.intents],
         "tasks": [task.name for task in ensemble.tasks],
         "classifier": ensemble.classifier.path or "from descriptions and examples",
-        "default": ensemble.default,
+        "default": ensemble.default_name,
         "listens": f"{router.host}:{router.port}",
         "http": None if http is None else f"{http.host}:{http.port}",
         "processes": 1 + sum(each.replicas for each in specialists),
@@ -123,7 +148,7 @@ def format_summary(summary: dict[str, Any]) -> str:
         "classifier": summary["classifier"],
         "if unsure": summary["default"] or "no specialist answers",
         "gRPC": summary["listens"],
-        "HTTP": summary["http"] or "disabled: `router.http` is not set",
+        "HTTP": summary["http"] or "disabled",
         "processes": f"{summary['processes']}, including the router",
         "memory": f"{_megabytes(summary['kv_bytes'])} of KV pools{weights}",
         "digest": summary["digest"][:16],

@@ -141,7 +141,7 @@ def _format_config(specialists: list[PlannedSpecialist], folder: Path, file: Pat
         "# All keys: docs/configuration.md",
         "",
         "# The default answers what fits no other specialist: choose the most general one.",
-        f"default_specialist: {_scalar(specialists[0].name)}",
+        f"default: {_scalar(specialists[0].name)}",
     ]
     if len(models) == 1:
         model = specialists[0]

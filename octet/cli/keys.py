@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -86,7 +87,11 @@ def _new(arguments: argparse.Namespace, file: KeysFile) -> None:
         print(json.dumps(key_to_dict(key) | {"key": token, "file": str(file.path)}))
         return
     print(token)
-    print(f"Saved to {file.path} as a sha256 digest. The key is not shown again.", file=sys.stderr)
+    path = file.path.absolute()
+    print(f"Saved to {path} as a sha256 digest. The key is not shown again.", file=sys.stderr)
+    started = f"A router started with --keys {shlex.quote(str(path))}"
+    other = f"or with this path in router.keys or {KEYS_VARIABLE}"
+    print(f"{started}, {other}, accepts it; a running one within about a second.", file=sys.stderr)
 
 
 def _key_from_options(arguments: argparse.Namespace) -> Key:

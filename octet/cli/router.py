@@ -132,9 +132,7 @@ def _settings(arguments: argparse.Namespace, ensemble: Ensemble) -> RouterSettin
     )
 
 
-def _http_listener(
-    arguments: argparse.Namespace, router: RouterConfig, tls: Tls | None
-) -> HttpSettings | None:
+def _http_listener(arguments: argparse.Namespace, router: RouterConfig, tls: Tls | None) -> HttpSettings | None:
     http = router.override_http(arguments.http_port, disabled=arguments.no_http).http_listener
     if http is None:
         if arguments.http_host is not None:

@@ -21,7 +21,7 @@ from typing import Any
 import octet
 from octet.cli import arguments as cli
 from octet.cli.arguments import Commands, add_option, parse_port, parse_seconds
-from octet.cli.check import load_ensemble
+from octet.cli.check import find_warnings, load_ensemble
 from octet.client.base import DEFAULT_ADDRESS
 from octet.client.channel import API_KEY_VARIABLE
 from octet.config.ensemble import Ensemble, HttpConfig
@@ -43,6 +43,7 @@ PrepareReplicas = Callable[[Sequence[ReplicaPlacement]], Sequence[ProcessSpec]]
 
 _EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _MAX_PORT_TRIES = 100
+_MODULE = ("-m", "octet.cli")
 _MAX_PROMPT_CHARS = 80  # of an example in the ready message
 _DESCRIPTION = """\
 Serve an ensemble: one router and its specialists, each in its own process, which
@@ -88,6 +89,8 @@ def _run(arguments: argparse.Namespace, prepare_replicas: PrepareReplicas) -> in
     started = time.monotonic()
     try:
         ensemble = _with_ports(load_ensemble(arguments.file), arguments)
+        for warning in find_warnings(ensemble):
+            print(f"octet serve: warning: {warning}", file=sys.stderr)
         _check_listeners(ensemble, arguments.keys, insecure=arguments.insecure)
         # Until the supervisor handles signals, exit by an exception, so that the runtime folder is removed.
         with signal_handlers((signal.SIGTERM, signal.SIGHUP), lambda *_: sys.exit(0)), runtime_folder() as folder:
@@ -252,7 +255,7 @@ def _started_as() -> list[str]:
     """Return the words with which this program was started."""
     program = sys.argv[0]
     if Path(program).name == "__main__.py":
-        return [sys.executable, "-m", "octet.cli"]
+        return [sys.executable, *_MODULE]
     found = shutil.which("octet")
     return ["octet"] if found is not None and Path(found).resolve() == Path(program).resolve() else [program]
 

@@ -15,6 +15,7 @@ from router.refusals import no_embeddings, unknown_intent, unknown_specialist
 from router.request import DecisionSource, MaxTokensSource, Request, RoutingDecision
 from router.routing.classifier.base import ClassifierUnavailable, Distribution
 from router.routing.rules.detectors import rule_detector
+from router.routing.rules.small_talk import find_topics, is_small_talk
 from router.routing.rules.text import ScannedText
 
 DEFAULT_TASK = "default"
@@ -189,6 +190,7 @@ class RoutingPolicy:
         self.ensemble = ensemble
         self.digest = ensemble_digest(ensemble)
         self.specialists = {each.name: each for each in ensemble.specialists}
+        self._topics = find_topics(f"{each.name} {each.describe}" for each in ensemble.specialists)
         self._rules = tuple((rule, rule_detector(rule)) for rule in ensemble.rules)
 
     async def classify_and_decide(self, request: Request, classifier: ClassifierClient) -> RoutingDecision:
@@ -257,7 +259,7 @@ class RoutingPolicy:
         elif scores is None:
             decision = choose_default(CLASSIFIER_UNAVAILABLE, request, ensemble)
         else:
-            decision = choose_by_classifier(request, ensemble, scores, digest)
+            decision = choose_by_classifier(request, ensemble, scores, digest, self._topics)
         task = find_task(request, ensemble)
         specialist = self.specialists[decision.primary] if decision.primary else None
         requested = requested_adapters(request, specialist)
@@ -317,9 +319,10 @@ def _choose_forced(request: Request, intent: IntentConfig | None) -> RuleResult:
 
 
 def choose_by_classifier(
-    request: Request, ensemble: Ensemble, distribution: Distribution, digest: str
+    request: Request, ensemble: Ensemble, distribution: Distribution, digest: str, topics: frozenset[str]
 ) -> RoutingDecision:
-    """Reject the text or choose a specialist. A rejection ignores the caller's exclusions; the choice respects them."""
+    """Reject the text or choose a specialist. A rejection ignores the caller's exclusions; the choice respects them.
+    `topics` are words for what the specialists do."""
     exclude, thresholds = request.exclude, ensemble.classifier
     scores = ensemble_scores(distribution, ensemble)
     allowed = exclude_scores(scores, exclude)
@@ -332,6 +335,8 @@ def choose_by_classifier(
         why = f"the classifier rejects the text: {shown}"
         if thresholds.path is None:  # descriptions and examples cannot tell an unknown subject from an unsuitable one
             return choose_default(why, request, ensemble, allowed, digest)
+        if is_small_talk(request.text, topics):
+            return choose_default(f"it is small talk; {why}", request, ensemble, allowed, digest)
         return RoutingDecision("unrouted", digest, why, distribution=allowed, classifier_digest=digest)
 
     def choice(primary: str, second: str, why: str) -> RoutingDecision:
@@ -357,11 +362,13 @@ def choose_default(
     default = ensemble.default_name
     if default is None or default in request.exclude:
         return RoutingDecision("unrouted", digest, why, distribution=scores, classifier_digest=digest)
-    is_only = ensemble.default is None
+    decided_by, because = "default", f"default specialist {default} is used because {why}"
+    if ensemble.default is None:
+        decided_by, because = "only specialist", f"{default} is the only specialist; {why}"
     return RoutingDecision(
         "default",
-        "only specialist" if is_only else "default",
-        f"{default} is the only specialist; {why}" if is_only else f"default specialist {default} is used because {why}",
+        decided_by,
+        because,
         default,
         _second_choice(default, scores, request, ensemble),
         scores,

@@ -107,12 +107,12 @@ def _listening(pid: int) -> set[str]:
 
 
 @contextmanager
-def serving(folder: Path, config: str = TWO, seconds: float = 180) -> Iterator[ServeProcess]:
+def serving(folder: Path, config: str = TWO, *arguments: str, seconds: float = 180) -> Iterator[ServeProcess]:
     """Yield an ensemble, ready within `seconds`. None of its processes outlives the context. If `config` does not
     configure the classifier, the classifier gets a long timeout, because the machine may be busy."""
     file = folder / "ensemble.yaml"
     file.write_text(config if "classifier:" in config else f"{config.rstrip()}\nclassifier: {{timeout: 60}}\n")
-    served = ServeProcess(file, folder)
+    served = ServeProcess(file, folder, *arguments)
     pids: list[int] = []
     try:
         served.until(lambda: "octet ready on" in served.out, seconds)

@@ -48,11 +48,14 @@ def describe(path: Path) -> specialist_pb2.DescribeResponse:
 
 
 def test_ready_line_and_process_table(served: ServeProcess) -> None:
-    *rows, last = served.out.splitlines()
+    *rows, ready, dashboard, example = served.out.splitlines()
     assert [row.split()[0] for row in rows] == ["sql", "shell/1", "shell/2"]
     assert all("sim" in row and "blocks of 16" in row for row in rows)
-    assert "(2 specialists, 4 processes, " in last and " MiB, HTTP disabled) after " in last
-    assert last.endswith(f'try: octet generate "..." --address {served.address}')
+    assert f"octet ready on {served.address} and http://127.0.0.1:" in ready
+    assert "(2 specialists, 4 processes, " in ready and " MiB) after " in ready
+    assert dashboard == f"  dashboard: {ready.split()[5]}/dashboard"
+    prompt = "'write a SELECT with a join'"
+    assert example == f"  try: {sys.executable} -m octet.cli generate {prompt} --address {served.address}"
     assert len(served.pids) == 4
 
 

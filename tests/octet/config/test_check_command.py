@@ -46,6 +46,61 @@ def test_without_a_file_the_default_is_shown(capsys: pytest.CaptureFixture[str])
     assert "1,536 MiB of KV pools plus the weights of demo" in shown
 
 
+SILENT = "specialists:\n  a: {}\n  b: {}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "remedy"),
+    [
+        (SILENT, "a, b", "requests that match no rule are refused unless they name a specialist; add `describe` and"),
+        (SILENT + "default: a\n", "b", "no request is routed there by its text"),
+        (SILENT.replace("a: {}", "a: {describe: words}"), "b", "no request is routed there by its text"),
+        (SILENT + "rules: [{name: r, specialist: a, contains: [x]}]\n", "b", "or set `default`"),
+        (SILENT + "intents: {x: b}\n", "a", "or set `default`"),
+        (SILENT.replace("{}", "{examples: [x]}"), None, ""),
+        (SILENT + "classifier: {path: default}\n", None, ""),
+        ("specialists: {a: {}}\n", None, ""),
+    ],
+)
+def test_specialists_that_no_text_leads_to_are_named(
+    text: str, named: str | None, remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(text)
+    assert check(str(path)) == 0
+    warning = capsys.readouterr().err
+    assert check(str(path), "--json") == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    if named is None:
+        assert (warning, warnings) == ("", [])
+    else:
+        assert warning.startswith(f"octet check: warning: {named}: without ") and remedy in warning
+        assert warning == f"octet check: warning: {warnings[0]}\n" and len(warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("router", "http"),
+    [
+        ("{}", "127.0.0.1:8051"),
+        ("{http: true}", "127.0.0.1:8051"),
+        ("{http: {port: 9}}", "127.0.0.1:9"),
+        ("{http: false}", None),
+        ("{http: {enabled: false, port: 9}}", None),
+        ("{host: localhost}", "127.0.0.1:8051"),
+        ("{host: 0.0.0.0}", None),
+        ("{host: 0.0.0.0, http: {}}", "127.0.0.1:8051"),
+        ("{host: 0.0.0.0, http: {host: 0.0.0.0}}", "0.0.0.0:8051"),
+    ],
+)
+def test_http_is_on_unless_disabled_or_exposed(
+    router: str, http: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(f"specialists: {{a: {{}}}}\nrouter: {router}\n")
+    assert check(str(path), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["http"] == http
+
+
 def test_summary_counts_local_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "shop.yaml"
     path.write_text(

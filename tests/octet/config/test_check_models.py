@@ -61,7 +61,7 @@ def test_cheap_problems_are_seen_without_opening(tmp_path: Path, capsys: pytest.
 
 def test_good_models_pass(tmp_path: Path, model: ModelConfig, capsys: pytest.CaptureFixture[str]) -> None:
     path = config_file(
-        tmp_path, "model: tiny\ndefault_specialist: a\nspecialists: {a: {adapters: {sql: sql}}, b: {}}\n"
+        tmp_path, "model: tiny\ndefault: a\nspecialists: {a: {adapters: {sql: sql}}, b: {}}\n"
     )
     assert check(str(path), "--models") == 0
     assert capsys.readouterr().out.endswith("\nopened      1 model, 1 adapter\n")
@@ -166,6 +166,6 @@ def test_files_that_are_not_opened_must_still_exist(tmp_path: Path, capsys: pyte
 
 def test_replicas_elsewhere_and_simulated_ones_are_not_opened(tmp_path: Path) -> None:
     path = config_file(
-        tmp_path, "default_specialist: a\nspecialists:\n  a: {addresses: ['x:1'], model: gone}\n  b: {engine: sim}\n"
+        tmp_path, "default: a\nspecialists:\n  a: {addresses: ['x:1'], model: gone}\n  b: {engine: sim}\n"
     )
     assert check(str(path), "--models") == 0

@@ -49,8 +49,8 @@ def test_intents_that_a_caller_may_declare() -> None:
     assert named(ENSEMBLE.intents, "review").shadow_threshold > named(ENSEMBLE.intents, "codegen").shadow_threshold
 
 
-def test_unrelated_request_is_rejected() -> None:
-    assert ENSEMBLE.default is None
+def test_unrelated_request_is_rejected_by_a_trained_classifier() -> None:
+    assert ENSEMBLE.default == "stl", "small talk needs a specialist"
     assert ENSEMBLE.classifier.path == "default"
 
 

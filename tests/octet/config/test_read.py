@@ -68,9 +68,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_yaml_booleans_are_text_in_text_fields() -> None:
-    text = (
-        "specialists:\n  no: {describe: 12:30, examples: [on, 1.10, 0x1F, 2001-01-01, yes]}\ndefault: no\n"
-    )
+    text = "specialists:\n  no: {describe: 12:30, examples: [on, 1.10, 0x1F, 2001-01-01, yes]}\ndefault: no\n"
     (specialist,) = parse_ensemble(text, SOURCE).specialists
     assert (specialist.name, specialist.describe) == ("no", "12:30")
     assert specialist.examples == ("on", "1.10", "0x1F", "2001-01-01", "yes")

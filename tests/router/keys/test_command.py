@@ -37,6 +37,7 @@ def test_key_is_printed_once_and_only_its_digest_is_stored(capsys: pytest.Captur
     status, out, err = octet(capsys, "new", "ann", "--role", "call", "--requests-per-minute", "60")
     token = out.strip()
     assert status == 0 and token.startswith("octet_") and "not shown again" in err
+    assert f"started with --keys {elsewhere}, or with this path in router.keys or OCTET_KEYS, accepts it" in err
     kept = elsewhere.read_text()
     assert token not in kept and sha256(token.encode()).hexdigest() in kept
     assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o600

@@ -67,6 +67,7 @@ def opinions(draw: st.DrawFn, names: Sequence[str] = NAMES) -> Distribution:
 
 THRESHOLDS = st.builds(
     ClassifierConfig,
+    path=st.sampled_from([None, "trained.safetensors"]),
     reject_threshold=st.floats(0, 1),
     min_confidence=st.floats(0, 1),
     second_threshold=st.floats(0, 1),

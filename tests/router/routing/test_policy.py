@@ -16,6 +16,7 @@ from router.refusals import no_specialist
 from router.request import Request
 from router.routing.classifier.base import Distribution
 from router.routing.policy import RoutingPolicy
+from router.routing.rules.small_talk import is_small_talk
 from tests.router.routing.ensembles import (
     DIGEST,
     ENSEMBLE,
@@ -94,7 +95,8 @@ def test_thresholds_follow_the_configuration(ask: Request, thought: Distribution
     stand_in = _allowed(ensemble.specialist(top).fallback, ask) if top in ask.exclude else ""
     default = _allowed(ensemble.default, ask)
     if reject >= limits.reject_threshold or reject >= whole[top]:
-        assert decision.source == "unrouted"
+        is_placed = default and (limits.path is None or is_small_talk(ask.text, frozenset()))
+        assert (decision.source, decision.primary) == (("default", default) if is_placed else ("unrouted", ""))
         return
     if min(best, weight) >= limits.min_confidence:
         assert decision.source == "classifier" and shares[decision.primary] == best
@@ -134,7 +136,8 @@ def test_exclusion_does_not_make_a_rejection_likelier(ask: Request, thought: Dis
         (opinion(algo=0.998, build=0.001), ["algo", "stl"], "debug", "default", "debug", "build"),
         (opinion(debug=0.998, build=0.001), ["debug"], None, "unrouted", "", ""),
         (opinion(algo=0.7, build=0.2, stl=0.05), ["algo"], None, "classifier", "build", "stl"),
-        (opinion(algo=0.3, build=0.2, stl=0.1), ["algo"], "debug", "unrouted", "", ""),
+        (opinion(algo=0.3, build=0.2, stl=0.1), ["algo"], "debug", "default", "debug", "build"),
+        (opinion(algo=0.3, build=0.2, stl=0.1), ["algo"], None, "unrouted", "", ""),
     ],
 )
 def test_fallback_of_an_excluded_specialist_was_configured_or_likely(
@@ -143,6 +146,29 @@ def test_fallback_of_an_excluded_specialist_was_configured_or_likely(
     policy = RoutingPolicy(replace(ENSEMBLE, default=default))
     decision = policy.decide(validated_request(exclude_specialists=exclude), thought, DIGEST)
     assert (decision.source, decision.primary, decision.second_choice) == (source, primary, second)
+
+
+@pytest.mark.parametrize("thought", [opinion(), opinion(stl=0.1), None])
+def test_a_single_specialist_gets_what_nothing_places(thought: Distribution | None) -> None:
+    only = replace(ENSEMBLE, specialists=ENSEMBLE.specialists[-1:], intents=(), rules=())
+    decision = RoutingPolicy(only).decide(validated_request(), thought, DIGEST)
+    assert (decision.source, decision.decided_by, decision.primary) == ("default", "only specialist", "stl")
+    assert decision.why.startswith("stl is the only specialist; ")
+    trained = replace(only, classifier=replace(only.classifier, path="trained.safetensors"))
+    refused = RoutingPolicy(trained).decide(validated_request(), opinion(), DIGEST)
+    assert refused.source == "unrouted", "a trained classifier has learnt what to reject"
+
+
+def test_a_refusal_names_the_way_out() -> None:
+    decision = POLICY.decide(validated_request(), opinion(), DIGEST)
+    trained = replace(WITH_DEFAULT, classifier=replace(WITH_DEFAULT.classifier, path="trained.safetensors"))
+    for ensemble, setting in (
+        (ENSEMBLE, "; an operator can set `default`, a specialist for requests that fit none"),
+        (trained, "; the `default` specialist, stl, is only for small talk and unclear requests, and may be excluded"),
+    ):
+        message = no_specialist(decision, ensemble).error.message
+        assert "; a request can name one, as model octet/NAME over HTTP or in force_specialists; " in message
+        assert message.endswith(setting)
 
 
 def test_force_goes_before_intent_before_rule_before_classifier() -> None:
@@ -207,11 +233,11 @@ def test_labels_of_foreign_specialists_count_as_reject() -> None:
 def test_a_missing_distribution_is_never_a_decision() -> None:
     unheard = POLICY.decide(validated_request(), None, "", ("the classifier did not answer: it stalled",))
     assert unheard.source == "unrouted" and "unavailable" in unheard.why and len(unheard.notes) == 1
-    assert no_specialist(unheard).code is grpc.StatusCode.UNAVAILABLE
+    assert no_specialist(unheard, ENSEMBLE).code is grpc.StatusCode.UNAVAILABLE
     normal = POLICY.decide(validated_request(), opinion(stl=0.1), DIGEST)
     excluded = POLICY.decide(validated_request(exclude_specialists=list(NAMES)), None, "")
     for decision in (normal, excluded):
-        refusal = no_specialist(decision)
+        refusal = no_specialist(decision, ENSEMBLE)
         assert refusal.code is grpc.StatusCode.FAILED_PRECONDITION
         assert refusal.error.reason == wire.ERROR_REASON_NO_SPECIALIST and decision.why in refusal.error.message
     fallen_back = RoutingPolicy(WITH_DEFAULT).decide(validated_request(), None, "")
