@@ -51,7 +51,6 @@ def ensemble(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     config: dict[str, Any] = yaml.safe_load(default_text())
     config["specialists"]["template"]["replicas"] = 2
     config["intents"]["batch"] = {}
-    config["router"]["http"]["port"] = 0
     config["classifier"]["timeout"] = 60
     if request.param == "demo":
         config["specialists"]["build"]["embeddings"] = True
@@ -173,7 +172,9 @@ def check_target(scene: Scene, example: Example) -> None:
 
 
 def check_ready_line(scene: Scene, example: Example) -> None:
-    printed = scene.ensemble.served.out.replace(scene.ensemble.address, "127.0.0.1:50051")
+    printed = scene.ensemble.served.out.replace(f" --address {scene.ensemble.address}", "")
+    printed = printed.replace(f"{sys.executable} -m octet.cli ", ".venv/bin/octet ")
+    printed = printed.replace(scene.ensemble.address, "127.0.0.1:50051")
     assert matches(example.text, printed.replace(scene.ensemble.url, DEFAULT_URL), numbers=True), printed
 
 

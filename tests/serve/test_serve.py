@@ -208,6 +208,6 @@ def test_replica_with_invalid_settings_stops_everything(tmp_path: Path) -> None:
     file = tmp_path / "adapter.yaml"
     (tmp_path / "style").mkdir()
     file.write_text("specialists:\n  sql: {engine: sim, adapters: {style: style}}\n")
-    status, output = octet_serve(str(file), "--port", "0")
+    status, output = octet_serve(str(file), "--port", "0", "--no-http")
     assert status == 2
     assert output.splitlines()[-1].startswith("sql cannot start; shutting down: ")

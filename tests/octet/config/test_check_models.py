@@ -60,9 +60,7 @@ def test_cheap_problems_are_seen_without_opening(tmp_path: Path, capsys: pytest.
 
 
 def test_good_models_pass(tmp_path: Path, model: ModelConfig, capsys: pytest.CaptureFixture[str]) -> None:
-    path = config_file(
-        tmp_path, "model: tiny\ndefault: a\nspecialists: {a: {adapters: {sql: sql}}, b: {}}\n"
-    )
+    path = config_file(tmp_path, "model: tiny\ndefault: a\nspecialists: {a: {adapters: {sql: sql}}, b: {}}\n")
     assert check(str(path), "--models") == 0
     assert capsys.readouterr().out.endswith("\nopened      1 model, 1 adapter\n")
 
