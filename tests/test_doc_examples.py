@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ def ensemble(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         config["specialists"]["build"]["embeddings"] = True
     else:
         config |= simulated(folder)
-    with serving_config(folder, yaml.safe_dump(config), seconds=600) as served:
+    with serving_config(folder, yaml.safe_dump(config, sort_keys=False), seconds=600) as served:
         yield Ensemble(served, request.param, folder)
 
 
@@ -250,7 +251,7 @@ def run_with_tools(scene: Scene, example: Example) -> None:
     one = {"describe": "The weather.", "examples": ["Is it raining in Oslo?"], "max_tokens": 200}
     tool_model(scene.folder / "tools")
     config = {"name": "tools", "model": str(scene.folder / "tools"), "specialists": {"weather": one}}
-    (scene.folder / "tools.yaml").write_text(yaml.safe_dump(config))
+    (scene.folder / "tools.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     scene.start("octet serve tools.yaml")
     run_python(scene, example)
 
@@ -287,7 +288,7 @@ def run_on_one_machine(scene: Scene, example: Example) -> None:
         write_certificates(scene.folder)
         tiny_model(scene.folder / "DIR", "llama")
         config = {"name": "one", "specialists": {"sql": {"describe": "SQL", "examples": ["hello"]}}}
-        (scene.folder / "ensemble.yaml").write_text(yaml.safe_dump(config))
+        (scene.folder / "ensemble.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
         scene.names |= {"10.0.0.5": "127.0.0.1", "50151": str(free_port())}
     text = re.sub(r"-certificate FILE", "-certificate own.pem", example.text)
     text = re.sub(r"-key FILE", "-key own.key", text)
