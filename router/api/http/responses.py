@@ -24,7 +24,7 @@ from router.api.http.body import BodyReader
 from router.api.http.completions import AnswerChoice, run_choices
 from router.api.http.connection import ConnectionRoute, get_trace_headers, open_answer_stream, run_while_connected
 from router.api.http.fields import parse_whole_number
-from router.api.http.responses_answers import ResponseObject, ResponseWriter
+from router.api.http.responses_answers import ResponseObject, ResponsesWriter
 from router.request import current_caller
 from router.serving import RequestServer
 from router.store.responses import ResponseRow, ResponseTable, oldest_kept_ms
@@ -93,7 +93,7 @@ class ResponsesApi:
         turn = await self._read_turn(await self._bodies.read_object(connection), request_id)
         request = requests.make_responses_request(turn.asked, request_id, turn.items, turn.session)
         choice = AnswerChoice(0, is_kept=not request.stream)
-        writer = ResponseWriter(turn.asked, request, choice, request_id, lambda: self._service.wall_ms() // 1000)
+        writer = ResponsesWriter(turn.asked, request, choice, request_id, lambda: self._service.wall_ms() // 1000)
         writer.is_stored = turn.kept
         answer = partial(run_choices, self._service, request, [choice], get_trace_headers(connection))
         if not request.stream:
@@ -167,7 +167,7 @@ class ResponsesApi:
                 raise _unknown_item(item.id, index)
         return found
 
-    async def _finish(self, turn: _Turn, writer: ResponseWriter) -> ResponseObject:
+    async def _finish(self, turn: _Turn, writer: ResponsesWriter) -> ResponseObject:
         """Store the response if it is to be kept, and return it. `store` in the response says whether it was stored."""
         response = writer.complete()
         if not turn.kept:

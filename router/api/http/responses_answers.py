@@ -136,7 +136,7 @@ class _OutputItem:
         return AnswerCall(id=self.id, status=status, call_id=block.id, name=block.name, arguments=arguments)
 
 
-class ResponseWriter:
+class ResponsesWriter:
     """Collects the answer to one request, and writes it whole or as events."""
 
     def __init__(

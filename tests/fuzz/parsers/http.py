@@ -14,6 +14,14 @@ from router.api.http.errors import ApiError
 from router.api.http.infer import parse_infer_request
 from router.api.http.openai_requests import parse_chat_request, parse_completion_request
 from router.api.http.operator_routes import OPERATOR_CHANGES
+from router.api.http.responses_requests import (
+    ItemReference,
+    input_items,
+    make_responses_request,
+    number_items,
+    read_responses_request,
+    referenced_response,
+)
 from router.api.keys.gate import extract_key
 from router.request import Tracer
 from tests.fuzz.parser import Parser
@@ -83,6 +91,29 @@ MESSAGES = (
         "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
     },
 )
+_HEX = "0123456789abcdef" * 2
+RESPONSES = (
+    {
+        **{"model": "octet/build", "input": "look", "instructions": "Be short.", "max_output_tokens": 8},
+        **{"top_logprobs": 2, "include": ["message.output_text.logprobs"], "metadata": {"a": "b"}, "store": False},
+        **{"previous_response_id": f"resp_{_HEX}", "reasoning": {"effort": "low"}, "truncation": "disabled"},
+        "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}, "verbosity": "low"},
+    },
+    {
+        "model": "octet",
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "look"}]},
+            {"type": "reasoning", "id": "rs_1", "summary": []},
+            {"type": "item_reference", "id": f"msg_{_HEX}_0"},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "x"}], "id": "msg_1"},
+            {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}", "status": "completed"},
+            {"type": "function_call_output", "call_id": "c", "output": "nothing"},
+        ],
+        "tools": [{"type": "function", **_TOOL}],
+        "tool_choice": {"type": "function", "name": "look"},
+        "stream": True,
+    },
+)
 COUNT = ({"model": "octet", "messages": [{"role": "user", "content": "x"}]},)
 OWN = (
     {"prompt": "sort", "max_tokens": 8, "temperature": 0.5, "stop": "x", "metadata": {"a": "b"}, "session_id": "s"},
@@ -118,6 +149,17 @@ def _validate_requests(order: Callable[[dict[str, Any], str], Any]) -> Callable[
     return asked
 
 
+def _make_responses_request(body: dict[str, Any], request_id: str) -> Any:
+    """Parse as the endpoint does, except that references have no items."""
+    asked = read_responses_request(body)
+    given = input_items(asked)
+    for item in given:
+        if isinstance(item, ItemReference):
+            referenced_response(item.id)
+    items = [item for item in given if not isinstance(item, ItemReference)]
+    return make_responses_request(asked, request_id, number_items(items, f"resp_{request_id}"))
+
+
 def _validate_infer_request(raw: bytes) -> object:
     return new_validator().validate(parse_infer_request(parse_object(raw)), None, None)
 
@@ -150,6 +192,7 @@ def _body(name: str, parse: Callable[[bytes], object], bodies: tuple[Mapping[str
 PARSERS = [
     _body("http.chat", _validate_requests(parse_chat_request), CHAT),
     _body("http.completions", _validate_requests(parse_completion_request), COMPLETION),
+    _body("http.responses", _validate_requests(_make_responses_request), RESPONSES),
     _body("http.messages", _validate_requests(parse_message_request), MESSAGES),
     _body("http.count_tokens", _validate_requests(parse_count_request), COUNT),
     _body("http.infer", _validate_infer_request, OWN),
