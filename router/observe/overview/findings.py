@@ -240,37 +240,7 @@ def worst_first(findings: Iterable[wire.Trouble]) -> list[wire.Trouble]:
     return sorted(findings, key=badness)[:MOST_FINDINGS]
 
 
-def headline(overview: wire.Overview) -> str:
-    """Return the problems in one line. "All well" needs more than no reported problem, because findings are reported
-    late: every replica is up and none restarted recently, and every objective is met."""
-    wrong = [each for each in overview.troubles if each.severity > NOTE]
-    if wrong:
-        return f"{wrong[0].text} (and {len(wrong) - 1} more)" if len(wrong) > 1 else wrong[0].text
-    whole, serving = len(overview.specialists), sum(map(is_serving, overview.specialists))
-    if not serving:
-        return "No specialist serves."
-    served = "1 specialist serves" if whole == 1 else f"{serving} of {whole} specialists serve"
-    served = f"{whole} specialists serve" if serving == whole > 1 else served
-    blemishes = [each for view in overview.specialists for each in _blemishes(view, overview.at_unix_ms)]
-    more = f" (and {len(blemishes) - 1} more)" if len(blemishes) > 1 else ""
-    return f"{served}, but {blemishes[0]}{more}." if blemishes else f"All well: {served}."
-
-
-def _blemishes(view: wire.SpecialistView, now_ms: int) -> Iterator[str]:
-    if is_breaker_open(view.breaker):
-        yield f"the breaker of {view.name} is {'held ' if view.breaker.hold else ''}open"
-    yield from (f"{view.name} misses its target for {_spell_objective(each)}" for each in missed_objectives(view))
-    for info in (each.info for each in view.replicas):
-        if not is_replica_up(info):
-            status = "failing" if info.status == "serving" else info.status.replace("_", " ")
-            yield f"{info.name} is {status}"
-        elif has_restarted(info, now_ms):
-            yield f"{info.name} restarted at {format_moment(info.last_restart_unix_ms, now_ms)}"
-    if not view.replicas:
-        yield f"{view.name} has no replica"
-
-
-def _spell_objective(objective: wire.Objective) -> str:
+def spell_objective(objective: wire.Objective) -> str:
     name: str = objective.name.replace("_", " ")
     return name.replace("ttft", "time to first token").replace("itl", "time between tokens")
 
@@ -331,7 +301,7 @@ def _burning(view: wire.SpecialistView, ensemble: Ensemble, reported: Container[
 
 def _compare_with_target(objective: wire.Objective) -> str:
     now = f" is {objective.current:.3g} s" if objective.HasField("current") else ""
-    return f"{_spell_objective(objective)}{now}, the target is {objective.target:.3g} s"
+    return f"{spell_objective(objective)}{now}, the target is {objective.target:.3g} s"
 
 
 def _burn(objective: wire.Objective, ensemble: Ensemble) -> float:

@@ -23,6 +23,7 @@ from router.control.control import ControlPlane
 from router.dispatch.replicas.fleet import Fleet
 from router.observe.overview import findings
 from router.observe.overview.findings import FindingTracker, OverviewFacts, get_delays, is_serving
+from router.observe.overview.headline import headline
 from router.observe.overview.traffic import CacheReuseTracker, Traffic, rates_to_wire
 from router.receipt_log import ReceiptLog
 
@@ -302,7 +303,7 @@ class Overviews:
         if not self._has_served and now - self._began < _START_SECONDS:
             found = [each for each in found if each.kind != "nobody_serves"]
         overview.troubles.extend(findings.worst_first(self._tracker.step(found, now, now_ms)))
-        overview.headline = findings.headline(overview)
+        overview.headline = headline(overview)
         return overview
 
     def _collect_facts(self, now_ms: int) -> OverviewFacts:

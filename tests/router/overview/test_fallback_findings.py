@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from octet.v1 import overview_pb2 as wire
-from router.observe.overview.findings import CRITICAL, FindingTracker, detect_findings, headline, worst_first
+from router.observe.overview.findings import CRITICAL, FindingTracker, detect_findings, worst_first
+from router.observe.overview.headline import headline
 from tests.router.overview.harness import START_MS
 from tests.router.overview.test_findings import FINE, RULES, facts_of
 

@@ -20,9 +20,9 @@ from router.observe.overview.findings import (
     OverviewFacts,
     detect_findings,
     format_percents,
-    headline,
     worst_first,
 )
+from router.observe.overview.headline import headline
 from router.observe.overview.traffic import CacheReuse, RouterTraffic, SpecialistTraffic
 from tests.router.overview.harness import START_MS, ensemble_of
 

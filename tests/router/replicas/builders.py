@@ -7,7 +7,8 @@ from admission.breakers import CircuitBreaker
 from octet.clock import Clock, ManualClock
 from octet.config.ensemble import DispatchConfig
 from octet.v1 import specialist_pb2 as wire
-from router.dispatch.replicas.replica import Replica, ReplicaSet, ReplicaSnapshot, affinity_score
+from router.dispatch.replicas.replica import Replica, ReplicaSet
+from router.dispatch.replicas.selection import ReplicaSnapshot, affinity_score
 from router.dispatch.transport import ReplicaTarget
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.config.ensemble import DispatchConfig
-from router.dispatch.replicas.replica import ReplicaSnapshot, pick_replica
+from router.dispatch.replicas.selection import ReplicaSnapshot, pick_replica
 from tests.router.replicas.builders import rendezvous_replica
 
 PLAIN = DispatchConfig()

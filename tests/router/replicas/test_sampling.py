@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from octet.clock import ManualClock
 from octet.config.ensemble import DispatchConfig
 from octet.v1 import specialist_pb2 as wire
-from router.dispatch.replicas.replica import Replica, ReplicaSet, pick_replica, shuffle_lazily
+from router.dispatch.replicas.replica import Replica, ReplicaSet
+from router.dispatch.replicas.selection import pick_replica, shuffle_lazily
 from tests.router.replicas.builders import lane, rendezvous_replica, report
 
 STALE = DispatchConfig().stale_seconds

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from octet.clock import ManualClock
-from router.dispatch.replicas.replica import SessionAffinity
+from router.dispatch.replicas.selection import SessionAffinity
 
 MOST, SECONDS = 3, 10.0
 SESSIONS = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
