@@ -191,3 +191,10 @@ def test_unknown_model_is_refused_as_in_a_chat() -> None:
 )
 def test_fields_without_effect_are_accepted(body: Any) -> None:
     assert parse(**body) == parse()
+
+
+def test_text_after_a_call_belongs_to_its_turn() -> None:
+    answers = [{"role": "assistant", "content": text} for text in ("one ", "two")]
+    result = {"type": "function_call_output", "call_id": "c", "output": "so"}
+    _, turn, tool = parse(input=[{"role": "user", "content": "x"}, answers[0], CALL, answers[1], result]).messages
+    assert (turn.content, len(turn.tool_calls), tool.tool_call_id) == ("one two", 1, "c")
