@@ -51,7 +51,7 @@ def prompt_of(length: int, seed: int = 0) -> tuple[int, ...]:
 def expected(model: Any, prompt: Sequence[int]) -> torch.Tensor:
     with torch.inference_mode():
         states = model.model(torch.tensor([prompt])).last_hidden_state[0].double()
-    mean = states.mean(0)
+    mean: torch.Tensor = states.mean(0)
     return mean / mean.norm()
 
 

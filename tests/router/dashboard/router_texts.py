@@ -10,9 +10,9 @@ from router.observe.overview.findings import (
     FindingTracker,
     OverviewFacts,
     detect_findings,
-    headline,
     worst_first,
 )
+from router.observe.overview.headline import headline
 from router.observe.overview.traffic import SpecialistTraffic
 
 _ENSEMBLE = default_ensemble()

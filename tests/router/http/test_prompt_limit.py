@@ -72,6 +72,7 @@ DOORS: dict[str, Callable[[Place, str], Awaitable[str]]] = {
     "/v1/jobs": lambda place, text: post(place, "/v1/jobs", prompt=text, force_specialists=["writer"]),
     "OpenAI chat": lambda place, text: post(place, "/v1/chat/completions", **CHAT, messages=turn(text)),
     "OpenAI completions": lambda place, text: post(place, "/v1/completions", **CHAT, prompt=text),
+    "OpenAI responses": lambda place, text: post(place, "/v1/responses", model=CHAT["model"], input=text),
     "Anthropic": lambda place, text: post(place, "/v1/messages", **CHAT, messages=turn(text)),
     "octet generate": lambda place, text: command(place, "generate", "--force", "writer", text=text),
     "octet chat": lambda place, text: command(place, "chat", "--force", "writer", text=text),
