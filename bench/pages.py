@@ -14,7 +14,7 @@ from bench import runbook_page
 from bench.timing import ResultUnreadable, read_result
 from simulation.results import BenchRecord, Result, format_figure
 
-KINDS = ("figures", "origin", "notes", "faults")
+KINDS = ("figures", "origin", "notes", "faults", "clients")
 _END = "<!-- end -->"
 _BLOCK = re.compile(rf"<!-- (?P<words>(?:{'|'.join(KINDS)})\b[^\n]*?) -->\n(?P<text>.*?){_END}", re.DOTALL)
 
@@ -160,6 +160,10 @@ def _fill(marker: Marker) -> str:
         from tests.faults.table import fault_table, read_findings
 
         return fault_table(ROWS, read_findings(RESULTS / "faults.jsonl"))
+    if marker.kind == "clients":
+        from tests.clients.table import client_table, read_records
+
+        return client_table(read_records((RESULTS / "clients.jsonl").read_text()))
     result = read_result(RESULTS / f"{marker.name}.json")
     if result.bench != marker.name.partition("-")[0]:
         raise MarkerRefused(f"{marker.name}.json: the name must begin with the name of the bench, {result.bench}")
