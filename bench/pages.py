@@ -161,9 +161,11 @@ def _fill(marker: Marker) -> str:
 
         return fault_table(ROWS, read_findings(RESULTS / "faults.jsonl"))
     if marker.kind == "clients":
-        from tests.clients.table import client_table, read_records
+        from tests.clients import refusals, table
 
-        return client_table(read_records((RESULTS / "clients.jsonl").read_text()))
+        if marker.name == "refusals":
+            return refusals.refusal_table(refusals.read_refusals(refusals.RECORD.read_text()))
+        return table.client_table(table.read_records(table.RECORD.read_text()))
     result = read_result(RESULTS / f"{marker.name}.json")
     if result.bench != marker.name.partition("-")[0]:
         raise MarkerRefused(f"{marker.name}.json: the name must begin with the name of the bench, {result.bench}")

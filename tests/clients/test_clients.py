@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.clients import steps
+from tests.clients import refusals, steps
 from tests.clients.table import (
     BENCHMARK,
     CLIENTS,
@@ -76,6 +76,14 @@ def test_client_takes_every_step(name: str, served: ServeProcess, tmp_path: Path
     _compare(CLIENTS[name], records)
 
 
+def test_refusals_are_the_recorded_ones(served: ServeProcess) -> None:
+    answers = refusals.ask(url_of(served))
+    assert {answer.status for answer in answers} <= {400, 404}
+    if os.environ.get(RECORDING) == "1":
+        refusals.RECORD.write_text(refusals.write_refusals(answers))
+    assert answers == refusals.read_refusals(refusals.RECORD.read_text()), "run `make clients pages`"
+
+
 def test_guidellm_runs_a_benchmark(served: ServeProcess, folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     done = _run(
@@ -122,13 +130,16 @@ def _command(name: str) -> Sequence[str]:
 def _words(name: str) -> Sequence[str]:
     if name != "vercel":
         return ()
-    return (json.dumps({key: value for key, value in vars(steps).items() if key.isupper() and key != "STEPS"}),)
+    given = {
+        name: value for name, value in vars(steps).items() if name.isupper() and isinstance(value, str | int | tuple)
+    }
+    return (json.dumps(given),)
 
 
 def _run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a client in a home of its own, with no other network than the server."""
-    offline = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "HF_HUB_OFFLINE": "1", "AIPERF_ANALYTICS_ENABLED": "false"}
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT), **offline}
+    """Run a client in a home of its own."""
+    local = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # LiteLLM would fetch a list of prices
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT), **local}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_SECONDS)
 
 

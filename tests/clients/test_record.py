@@ -4,6 +4,7 @@ import json
 from itertools import chain
 from pathlib import Path
 
+from tests.clients import refusals
 from tests.clients.steps import STEPS
 from tests.clients.table import BENCHMARK, CLIENTS, LOAD_GENERATORS, RECORD, ClientRecord, read_records, with_records
 
@@ -16,6 +17,11 @@ def test_every_client_took_every_step() -> None:
     for record in RECORDS:
         assert set(record.steps) == ({BENCHMARK} if record.client in LOAD_GENERATORS else set(STEPS)), record
         assert not [step for step, outcome in record.steps.items() if outcome.startswith("FAILED")], record
+
+
+def test_every_refusal_is_recorded() -> None:
+    recorded = refusals.read_refusals(refusals.RECORD.read_text())
+    assert [(each.route, each.asked) for each in recorded] == [(route, asked) for route, asked, _ in refusals.CASES]
 
 
 def test_records_are_about_the_pinned_versions() -> None:
