@@ -51,8 +51,9 @@ def prompt_of(length: int, seed: int = 0) -> tuple[int, ...]:
 def expected(model: Any, prompt: Sequence[int]) -> torch.Tensor:
     with torch.inference_mode():
         states = model.model(torch.tensor([prompt])).last_hidden_state[0].double()
-    mean: torch.Tensor = states.mean(0)
-    return mean / mean.norm()
+    mean = states.mean(0)
+    unit: torch.Tensor = mean / mean.norm()
+    return unit
 
 
 class EmbeddingReplica:
