@@ -354,12 +354,12 @@ class ReplicaSet:
         return max((each for replica in self.replicas.values() for each in replica.restart_seconds), default=None)
 
     async def wait_usable(self, seconds: float) -> bool:
-        """Wait at most `seconds` until a replica is usable. Return whether one is. Return at once if too many requests
-        wait already, or if the specialist has been away for so long that it is not expected back."""
+        """Wait at most `seconds` until a replica is usable, and only as long as the specialist is expected back. Return
+        whether one is usable. Return at once if too many requests wait already."""
         self.replicas_changed()  # neither a hung replica nor a lost call changes the event
         away = self._clock.now() - self._last_usable
-        is_expected = away <= max(_EXPECTED_SECONDS, 2 * (self._restart_seconds or 0.0))
-        if is_expected and not self._is_closing and self.num_waiting < self.dispatch.wait_requests and seconds > 0:
+        seconds = min(seconds, max(_EXPECTED_SECONDS, 2 * (self._restart_seconds or 0.0)) - away)
+        if seconds > 0 and not self._is_closing and self.num_waiting < self.dispatch.wait_requests:
             self.num_waiting += 1
             try:
                 with suppress(TimeoutError):
