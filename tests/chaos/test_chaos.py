@@ -102,7 +102,7 @@ async def test_a_stopped_replica_is_noticed_within_two_seconds_and_comes_back(se
                 noticed = unblocked_time(served.router) - stopped
                 before = unblocked_time(served.router)
                 with pytest.raises(OctetError):
-                    await client.infer("hello", force=["alone"], max_tokens=4, timeout=30)
+                    await client.infer("hello", force=["alone"], max_tokens=4, timeout=6)
                 refused = unblocked_time(served.router) - before
             finally:
                 os.kill(pid, signal.SIGCONT)

@@ -207,7 +207,12 @@ def test_public_address_is_refused(tmp_path: Path) -> None:
 def test_replica_with_invalid_settings_stops_everything(tmp_path: Path) -> None:
     file = tmp_path / "adapter.yaml"
     (tmp_path / "style").mkdir()
-    file.write_text("specialists:\n  sql: {engine: sim, adapters: {style: style}}\n")
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (tmp_path / "style" / name).write_text("{}")
+    digest = "0" * 64
+    file.write_text(
+        f"specialists:\n  sql: {{engine: sim, adapters: {{style: style}}, adapter_digests: {{style: '{digest}'}}}}\n"
+    )
     status, output = octet_serve(str(file), "--port", "0", "--no-http")
     assert status == 2
     assert output.splitlines()[-1].startswith("sql cannot start; shutting down: ")

@@ -264,8 +264,8 @@ IN_THE_ROUTER = (
         "the wrong lane",
         router.routing.policy,
         "build_replica_request",
-        "adapters=adapters,",
-        "adapters=adapters[:1],",
+        "adapters=adapters,\n        sampling",
+        "adapters=adapters[:1],\n        sampling",
         laws=("the tokens are correct",),
     ),
     Mutant(

@@ -81,8 +81,7 @@ class ResponsesApi:
         one = "/v1/responses/{response_id}"
         return [
             ConnectionRoute("/v1/responses", self.create, "POST"),
-            Route(one, self._get, methods=["GET"]),
-            Route(one, self._delete, methods=["DELETE"]),
+            Route(one, self._get_or_delete, methods=["GET", "DELETE"]),
             Route(f"{one}/input_items", self._list_input, methods=["GET"]),
             Route(f"{one}/cancel", self._cancel, methods=["POST"]),
         ]
@@ -189,6 +188,9 @@ class ResponsesApi:
             _log.warning("the response %s was not stored: %s", response.id, error or f"{_STORE_SECONDS:g} s passed")
             response.store = False
         return response
+
+    async def _get_or_delete(self, request: Request) -> Response:
+        return await (self._delete(request) if request.method == "DELETE" else self._get(request))
 
     async def _get(self, request: Request) -> Response:
         if request.query_params.get("stream", "").lower() == "true":

@@ -23,6 +23,8 @@ export interface Decision {
   /** Only the parameters that are set. */
   sampling: Record<string, unknown>;
   max_tokens: number;
+  /** What set max_tokens: caller, task or specialist. */
+  max_tokens_from: string;
   notes: string[];
   request_digest: string;
   config_digest: string;
@@ -127,6 +129,8 @@ export interface Timings {
   first_chunk: number | null;
   /** The replica had sent its whole answer; a requested validation follows. */
   answered: number | null;
+  /** Waited for a replica to come back. */
+  waited: number | null;
   total: number;
 }
 

@@ -14,7 +14,8 @@ import grpc
 import pytest
 
 from octet.client.receipts import Receipt
-from octet.config.ensemble import REJECT, CorrectnessConfig, StoreConfig
+from octet.client.stages import request_stages
+from octet.config.ensemble import REJECT, CorrectnessConfig, DispatchConfig, StoreConfig
 from octet.rpc.messages import message_to_json
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as inference
@@ -51,7 +52,11 @@ class UnsureClassifier:
 async def routers(url: str, number: int = 2, *keys: IssuedKey) -> AsyncIterator[list[HttpHarness]]:
     """Run routers with a writer, a poet as its shadow, and a specialist without replicas."""
     evaluated = CorrectnessConfig(sample_rate=1.0)
-    ensemble = replace(ensemble_of("writer", "poet", "away"), store=StoreConfig(url=url), correctness=evaluated)
+    ensemble = replace(
+        ensemble_of("writer", "poet", "away", dispatch=DispatchConfig(wait_share=0.0)),
+        store=StoreConfig(url=url),
+        correctness=evaluated,
+    )
     async with AsyncExitStack() as stack:
         writer = await stack.enter_async_context(running_replica(sim()))
         poet = await stack.enter_async_context(running_replica(sim(name="poet")))
@@ -108,7 +113,8 @@ async def explain(fronted: HttpHarness, request_id: str, tenant: str = "") -> wi
     story = await explained(fronted, request_id, tenant)
     for path in paths_of(request_id, tenant):
         response = await fronted.send("GET", path, b"", OPS.headers)
-        assert response.json == {**message_to_json(story), "receipt": in_json(story.receipt)}, path
+        own = {"receipt": in_json(story.receipt), "stages": request_stages(Receipt.from_wire(story.receipt)).to_dict()}
+        assert response.json == {**message_to_json(story), **own}, path
     return story
 
 

@@ -216,7 +216,8 @@ async def test_a_router_presents_its_certificate_to_replicas(pki: Path) -> None:
             assert (await routed.ask(infer_request())).code is grpc.StatusCode.OK
         bare = ReplicaTls(pki / "ca.pem")
         async with running_router({"writer": [served.address]}, replica_tls=bare, warm=False) as routed:
-            assert (await routed.ask(infer_request())).code is grpc.StatusCode.UNAVAILABLE
+            received = await routed.ask(infer_request(timeout_ms=1000))
+            assert received.reason == error_pb2.ERROR_REASON_NO_REPLICA
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ async def test_a_database_locked_by_another_process_is_reported(
 class SmallDatabase:
     """A database that allows only a few pages."""
 
-    most_pages = 38
+    most_pages = 44
 
     def __init__(self, opener: DatabaseOpener) -> None:
         self._opener = opener

@@ -60,6 +60,7 @@ const DECISION = {
   adapters: true,
   sampling: true,
   max_tokens: true,
+  max_tokens_from: true,
   notes: true,
   request_digest: true,
   config_digest: true,
