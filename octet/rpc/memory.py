@@ -141,6 +141,21 @@ def count_memory_kills(own: Path = _OWN_CGROUP, cgroups: Path = _CGROUPS) -> int
     return 0
 
 
+class MemoryKills:
+    """Attributes each kill for lack of memory to at most one process, because the kernel only counts them."""
+
+    def __init__(self, count: Callable[[], int] = count_memory_kills) -> None:
+        self.count = count
+        self._num_attributed = count()
+
+    def attribute(self, num_before: int) -> bool:
+        """Return whether the kernel killed a process that was ended by SIGKILL. `num_before` is the count at the
+        process's start."""
+        is_memory_kill = self.count() > max(num_before, self._num_attributed)
+        self._num_attributed += is_memory_kill
+        return is_memory_kill
+
+
 def _find_cgroups(own: Path, cgroups: Path) -> Iterator[tuple[Path, _CgroupVersion]]:
     """Yield the process's own cgroup and its parents; a container may see only the root."""
     try:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 from octet.backoff import Backoff, BackoffDelays
 from octet.clock import Clock
-from octet.rpc.memory import count_memory_kills
+from octet.rpc.memory import MemoryKills
 from octet.supervisor.console import Console
 from octet.supervisor.signals import SUPERVISOR_SIGNALS
 
@@ -159,8 +159,15 @@ class SupervisedProcess:
     """A specification and its current process, if one runs."""
 
     def __init__(
-        self, spec: ProcessSpec, console: Console, clock: Clock, draw: Callable[[], float], delays: BackoffDelays
+        self,
+        spec: ProcessSpec,
+        console: Console,
+        clock: Clock,
+        draw: Callable[[], float],
+        delays: BackoffDelays,
+        memory_kills: MemoryKills,
     ) -> None:
+        """`memory_kills` is shared by the processes of a supervisor."""
         self.spec = spec
         self.state: ProcessState = "not started"
         self.backoff = Backoff(clock, draw, delays)
@@ -178,7 +185,8 @@ class SupervisedProcess:
         self._console = console
         self._clock = clock
         self._started_at = 0.0
-        self._num_memory_kills = 0
+        self._memory_kills = memory_kills
+        self._num_memory_kills = 0  # at its start
         self._log, self._status = LineSplitter(), LineSplitter()
 
     @property
@@ -198,7 +206,7 @@ class SupervisedProcess:
         """Start the process. `close` lists descriptors of the supervisor that it must not inherit."""
         self.state, self.start_at, self.sends_heartbeats = "starting", None, False
         self.num_starts += 1
-        self.last_line, self.is_killed_as_hung, self._num_memory_kills = "", False, count_memory_kills()
+        self.last_line, self.is_killed_as_hung, self._num_memory_kills = "", False, self._memory_kills.count()
         self._log, self._status = LineSplitter(), LineSplitter()
         self._started_at = self.last_sign_of_life = self._clock.now()
         self.spawned = spawn_process(self.spec, close, self.previous_end)
@@ -228,13 +236,17 @@ class SupervisedProcess:
             self._handle_log_line(line)
         os.close(self.spawned.log)
         os.close(self.spawned.status)
-        ran_out_of_memory = count_memory_kills() > self._num_memory_kills
-        end = ProcessEnd.from_status(status, self.last_line, ran_out_of_memory=ran_out_of_memory)
-        if self.is_killed_as_hung:
-            end = ProcessEnd("hung", "hung: killed by its supervisor")
+        end = self._find_end(status)
         is_failed_start = self.state == "starting" and self.previous_end is not None
         self.previous_end = self.previous_end.add_failed_start(end) if is_failed_start and self.previous_end else end
         self.spawned, self.state, self.last_sign_of_life = None, "dead", None
+
+    def _find_end(self, status: int) -> ProcessEnd:
+        if self.is_killed_as_hung:
+            return ProcessEnd("hung", "hung: killed by its supervisor")
+        is_sigkill = os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+        ran_out_of_memory = is_sigkill and self._memory_kills.attribute(self._num_memory_kills)
+        return ProcessEnd.from_status(status, self.last_line, ran_out_of_memory=ran_out_of_memory)
 
     def _handle_log_line(self, line: bytes) -> None:
         self.last_line = printable_line(line)

@@ -11,6 +11,7 @@ from math import inf
 
 from octet.backoff import BackoffDelays
 from octet.clock import Clock, SystemClock
+from octet.rpc.memory import MemoryKills
 from octet.supervisor.console import Console, NonBlockingWriter
 from octet.supervisor.process import EXIT_USAGE, ProcessSpec, SpawnedProcess, SupervisedProcess, format_exit
 from octet.supervisor.signals import ControllingTerminal, SignalPipe
@@ -47,7 +48,8 @@ class Supervisor:
         self._writers = writers
         self._timeouts = timeouts or SupervisorTimeouts()
         self._clock = clock or SystemClock()
-        self.processes = [SupervisedProcess(spec, console, self._clock, draw, self._timeouts.delays) for spec in specs]
+        delays, memory_kills = self._timeouts.delays, MemoryKills()
+        self.processes = [SupervisedProcess(spec, console, self._clock, draw, delays, memory_kills) for spec in specs]
         self._stages = sorted({spec.stage for spec in specs})
         self._num_stages_started = 0
         self._was_ready = False

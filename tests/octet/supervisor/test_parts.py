@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from octet.backoff import Backoff, BackoffDelays
 from octet.clock import ManualClock
+from octet.rpc.memory import MemoryKills
 from octet.supervisor.console import LiveConsole, NonBlockingWriter
 from octet.supervisor.process import (
     PREVIOUS_END_VARIABLE,
@@ -193,6 +194,18 @@ def test_rows_stay_below_the_log_lines(events: list[tuple[str, str, str]], rows:
 def test_end_of_a_process_is_described(status: int, said: str, ran_out: bool, kind: str, text: str) -> None:
     end = ProcessEnd.from_status(status, said, ran_out_of_memory=ran_out)
     assert (end.kind, end.text) == (kind, text)
+
+
+def test_memory_kill_is_attributed_to_one_process() -> None:
+    """Two processes run since the same time. The kernel kills one of them, and later an operator kills the other."""
+    num_kills = 3
+    kills = MemoryKills(lambda: num_kills)
+    assert not kills.attribute(3), "kills before the supervisor's start"
+    num_kills = 4
+    assert kills.attribute(3) and not kills.attribute(3)
+    num_kills = 6
+    assert not kills.attribute(6), "kills before the process's start"
+    assert kills.attribute(4) and kills.attribute(4) and not kills.attribute(4)
 
 
 @pytest.mark.parametrize("given", ["", "{", "[]", '{"kind": 1, "text": "x"}'])
