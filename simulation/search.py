@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from octet.terminal import pluralize
 from simulation.capacity import Figures, Miss, SpecialistFigures
 from simulation.traces import TraceRequest
 
@@ -145,7 +146,8 @@ def explain_limit(figures: SpecialistFigures, alone: SpecialistFigures, requests
     windows = [miss.target for miss in figures.misses if miss.objective != "answered"]
     window = max(windows, default=_ANSWER_SECONDS)
     burst = f"up to {_count_burst(mine, window):,} of its requests arrive within {window:.3g} s"
-    more = f"more than {figures.replicas} replicas do not help"
+    verb = "does" if figures.replicas == 1 else "do"
+    more = f"more than {pluralize(figures.replicas, 'replica')} {verb} not help"
     return f"{more}; the trace has bursts: {burst}, and those that meet on a replica wait for each other"
 
 

@@ -26,10 +26,10 @@ _parse_positive_number = number_type(lambda number: 0 < number < 1e9, "must be a
 _DESCRIPTION = """\
 Replay a trace through an ensemble in simulated time and check whether its
 specialists meet their objectives (slo). Without --replicas, find the smallest
-number of replicas that meets them, or what limits them instead. Router, admission, scheduler and block pool are the
-real ones; each engine takes the time given by the specialist's cost model
-(cost_model, from `octet bench engine --calibrate`; by default that of a 135M model
-on two CPU cores).
+number of replicas that meets them, or what limits them instead. Router,
+admission, scheduler and block pool are the real ones; each engine takes the time
+given by the specialist's cost model (cost_model, from `octet bench engine
+--calibrate`; by default that of a 135M model on two CPU cores).
 
 Exit status: 0 when every objective is met, 1 when one is missed, 2 when an option
 or a file is invalid.

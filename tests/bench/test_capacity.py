@@ -179,6 +179,8 @@ def test_bursts_limit_a_specialist_whose_requests_are_fast_alone() -> None:
         "more than 2 replicas do not help; the trace has bursts: up to 3 of its requests"
     )
     assert [counts["a"] for counts in model.tried] == [1, 2, 4, 8], "one doubling without help may be chance, not two"
+    hopeless = find_fewest(("a",), ReplicaModel({"a": (1, 2.0)}).trial, fast.alone, asks, 128)
+    assert hopeless.limits["a"].startswith("more than 1 replica does not help;")
 
 
 @pytest.fixture(autouse=True, scope="module")
