@@ -31,6 +31,7 @@ _RETRY_SHARE = 0.15
 requests, a specialist that always fails gets at most a fifth more requests."""
 SUPERVISED_ENDS = ("killed", "out_of_memory", "exited", "hung")  # known from the supervisor of a replica
 RESTART_KINDS = (*SUPERVISED_ENDS, "drained", "unknown")
+DRAINED_REASON = "stopped after a drain"
 UNKNOWN_REASON = "restarted; the reason is not known here"
 _MAX_REASON = 240
 
@@ -84,7 +85,7 @@ class ReplicaRestart:
         end = report.previous_end
         if end.kind in SUPERVISED_ENDS and end.text.strip():
             return cls(report.instance, report.started_unix_ms, end.kind, replace_unprintable(end.text)[:_MAX_REASON])
-        kind, reason = ("drained", "stopped after a drain") if had_drained else ("unknown", UNKNOWN_REASON)
+        kind, reason = ("drained", DRAINED_REASON) if had_drained else ("unknown", UNKNOWN_REASON)
         return cls(report.instance, report.started_unix_ms, kind, reason)
 
 
@@ -235,7 +236,8 @@ class Replica:
         if report.instance and report.instance != self._instance:
             if self._instance or report.HasField("previous_end"):
                 self.restart = ReplicaRestart.from_report(report, had_drained=self._was_draining)
-                _log.warning("%s restarted: %s", self.name, self.restart.reason)
+                if self._instance:  # otherwise the restart may be older than this router
+                    _log.warning("%s restarted: %s", self.name, self.restart.reason)
             self._instance = report.instance
         self._was_draining = report.draining
 

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from octet.config.ensemble import Ensemble
 from octet.v1 import overview_pb2 as wire
+from router.dispatch.replicas.replica import DRAINED_REASON
 from router.observe.overview.traffic import CacheReuse, RouterTraffic, SpecialistTraffic
 
 NOTE, WARNING, CRITICAL = wire.Trouble.NOTE, wire.Trouble.WARNING, wire.Trouble.CRITICAL
@@ -134,6 +135,11 @@ def is_replica_up(info: wire.ReplicaInfo) -> bool:
 def has_restarted(info: wire.ReplicaInfo, now_ms: int) -> bool:
     """Return whether the replica's last restart was recent."""
     return info.restarts > 0 and now_ms - info.last_restart_unix_ms < RECENT_RESTART_MS
+
+
+def is_restart_planned(info: wire.ReplicaInfo) -> bool:
+    """Return whether the replica had announced the stop before its last restart."""
+    return info.last_restart_reason == DRAINED_REASON
 
 
 def missed_objectives(view: wire.SpecialistView) -> list[wire.Objective]:
@@ -451,10 +457,10 @@ def _detect_operations(overview: wire.Overview) -> Iterator[Finding]:
 
 
 def _restarted(info: wire.ReplicaInfo, specialist: str) -> Finding:
-    times = f"; {info.restarts:,} restarts in all" if info.restarts > 1 else ""
-    what = f"restarted ({shorten(info.last_restart_reason, 120)}{times}); a new process"
-    at = info.last_restart_unix_ms
-    return Finding(WARNING, "replica_restarted", info.name, what, "restarts", specialist, at)
+    times = f" ({info.restarts:,} restarts in all)" if info.restarts > 1 else ""
+    what, at = f"restarted: {shorten(info.last_restart_reason, 120)}{times}", info.last_restart_unix_ms
+    severity = NOTE if is_restart_planned(info) else WARNING
+    return Finding(severity, "replica_restarted", info.name, what, "restarts", specialist, at)
 
 
 def _replica_findings(view: wire.SpecialistView, fallback: Fallback) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from router.observe.overview.findings import (
     has_restarted,
     is_breaker_open,
     is_replica_up,
+    is_restart_planned,
     is_serving,
     missed_objectives,
     spell_objective,
@@ -17,7 +18,7 @@ from router.observe.overview.findings import (
 
 def headline(overview: wire.Overview) -> str:
     """Return the problems in one line. "All well" needs more than no reported problem, because findings are reported
-    late: every replica is up and none restarted recently, and every objective is met."""
+    late: every replica is up and none restarted recently without a drain, and every objective is met."""
     wrong = [each for each in overview.troubles if each.severity > NOTE]
     if wrong:
         return f"{wrong[0].text} (and {len(wrong) - 1} more)" if len(wrong) > 1 else wrong[0].text
@@ -39,7 +40,7 @@ def _blemishes(view: wire.SpecialistView, now_ms: int) -> Iterator[str]:
         if not is_replica_up(info):
             status = "failing" if info.status == "serving" else info.status.replace("_", " ")
             yield f"{info.name} is {status}"
-        elif has_restarted(info, now_ms):
+        elif has_restarted(info, now_ms) and not is_restart_planned(info):
             yield f"{info.name} restarted at {format_moment(info.last_restart_unix_ms, now_ms)}"
     if not view.replicas:
         yield f"{view.name} has no replica"

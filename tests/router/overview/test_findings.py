@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from octet.config.ensemble import SloConfig
 from octet.v1 import overview_pb2 as wire
+from router.dispatch.replicas.replica import DRAINED_REASON
 from router.observe.overview.findings import (
     CRITICAL,
     MOST_FINDINGS,
@@ -408,9 +409,19 @@ def test_all_well_stands_above_no_problem(given_: set[tuple[str, int]], seconds:
 def test_a_restart_is_reported_for_a_while_with_its_reason() -> None:
     facts = restarted(facts_of())
     (finding,) = detect_findings(facts, RULES)
-    assert finding.what == "restarted (killed by SIGKILL; 3 restarts in all); a new process"
+    assert finding.what == "restarted: killed by SIGKILL (3 restarts in all)" and finding.severity == WARNING
     facts.overview.at_unix_ms += 1
     assert not detect_findings(facts, RULES) and headline(facts.overview).startswith("All well")
+
+
+def test_a_restart_after_a_drain_is_only_a_note() -> None:
+    facts = restarted(facts_of())
+    facts.overview.specialists[0].replicas[1].info.MergeFrom(
+        wire.ReplicaInfo(restarts=1, last_restart_reason=DRAINED_REASON)
+    )
+    (finding,) = detect_findings(facts, RULES)
+    assert (finding.severity, finding.what) == (NOTE, f"restarted: {DRAINED_REASON}")
+    assert headline(facts.overview).startswith("All well")
 
 
 def test_the_headline_summarises_the_findings() -> None:

@@ -1,5 +1,6 @@
 """A replica at the router: the depth of its queue, hangs and probes, and restarts of its process."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -197,3 +198,12 @@ def test_router_that_starts_later_learns_of_the_restart_from_the_supervisor() ->
     target.health_reported(True)
     target.load_reported(report(instance="second", previous_end=wire.ProcessEnd(kind="made up", text="x")))
     assert target.restart is not None and target.restart.kind == "unknown" and target.restart.reason == UNKNOWN_REASON
+
+
+def test_only_a_restart_that_the_router_saw_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    target, end = replica(), wire.ProcessEnd(kind="killed", text="killed by SIGKILL")
+    target.health_reported(True)
+    target.load_reported(report(instance="second", previous_end=end))
+    assert target.restart is not None and not caplog.messages, "it may be older than the router"
+    target.load_reported(report(instance="third", previous_end=end))
+    assert caplog.messages == [f"{target.name} restarted: killed by SIGKILL"]
