@@ -262,6 +262,9 @@ def _check_specialist(specialist: SpecialistConfig, place: KeyPath, index: KeyIn
         index.add_problem((*place, "replicas"), problem)
     if specialist.cost_model is not None and specialist.engine != "sim" and index.has_key(*place, "cost_model"):
         index.add_problem((*place, "cost_model"), f"is only for the sim engine, but the engine is {specialist.engine}")
+    if specialist.embeddings and specialist.engine != "native":
+        problem = f"must be false: the {specialist.engine} engine has no hidden states"
+        index.add_problem((*place, "embeddings"), problem)
     if index.is_valid(*place, "verify") and (trouble := verifier_problem(specialist.verify)):
         index.add_problem((*place, "verify"), f"is invalid: {trouble}")
     if specialist.context is not None and specialist.max_tokens >= specialist.context:

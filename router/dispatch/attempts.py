@@ -48,6 +48,7 @@ _GONE_CODES = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 _CALLER_FIELDS = {"chat": "prompt", "chat.messages": "prompt", "chat.messages.role": "messages.role", "text": "prompt"}
 """Maps a replica's field names to the caller's. It is unknown here whether the caller sent a prompt or messages."""
 _MIN_RETRY_MS = 50
+_MAX_RETRY_MS = 30_000
 _RETRY_SPREAD_MS = 250
 _SHOWN_DIGITS = 16
 ContentKey: TypeAlias = Callable[[], bytes]
@@ -101,7 +102,7 @@ def set_retry_after(refusal: Refusal, request_id: str, seconds: float | None) ->
     is_away = refusal.error.reason in (wire.ERROR_REASON_REPLICA_LOST, wire.ERROR_REASON_NO_REPLICA)
     if is_away and seconds is not None and not refusal.error.HasField("retry_after_ms"):
         spread = _MIN_RETRY_MS + crc32(request_id.encode()) % _RETRY_SPREAD_MS
-        refusal.error.retry_after_ms = round(seconds * 1000) + spread
+        refusal.error.retry_after_ms = min(round(seconds * 1000), _MAX_RETRY_MS) + spread
 
 
 def _caller_refusal(code: grpc.StatusCode, cause: wire.Error) -> Refusal:

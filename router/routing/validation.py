@@ -160,7 +160,7 @@ class RequestValidator:
         if not message.messages:
             if not prompt or prompt.isspace():
                 value = "only whitespace" if prompt else "''"
-                raise invalid_field("prompt", "text with visible characters, unless messages are given", value)
+                raise invalid_field("prompt", "text with visible characters", value)
             return (wire.Message(role=USER, content=fill_template(template, prompt, body, SIZES["messages"])),)
         for field in ("prompt", "template", "body"):
             if getattr(message, field):
@@ -264,11 +264,17 @@ class RequestChecks(FieldChecks):
         return metadata
 
 
+_NOT_FOR_EMBEDDINGS = (
+    *("messages", "tools", "structure", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos"),
+    *("context_size", "validate"),
+)
+
+
 def _check_embed(message: wire.InferRequest) -> None:
     """Raises Refusal for a field that would have no effect on an embedding."""
-    for field in ("messages", "tools", "structure", "sampling", "validate"):
-        given = getattr(message, field) if field in ("messages", "tools", "validate") else message.HasField(field)
-        if given:
+    for field in _NOT_FOR_EMBEDDINGS:
+        given = message.HasField(field) if message.DESCRIPTOR.fields_by_name[field].has_presence else None
+        if given or (given is None and getattr(message, field)):
             raise invalid_field(field, "unset when embed is set", "both")
 
 

@@ -78,12 +78,13 @@ class App:
         self._created = self._service.wall_ms() // 1000
         service, sources = self._service, self._sources
         self._bodies = bodies = BodyReader(_MAX_BODY_BYTES, _MAX_CONCURRENT_BODY_BYTES, MAX_PROMPT_BYTES)
+        many_texts = BodyReader(_MAX_BODY_BYTES, _MAX_CONCURRENT_BODY_BYTES)
         openai = partial(CompletionEndpoint, OpenAIWriter, service, bodies)
         anthropic = CompletionEndpoint(AnthropicWriter, service, bodies, parse_message_request)
         self.routes = [
             ConnectionRoute("/v1/chat/completions", openai(parse_chat_request), "POST"),
             ConnectionRoute("/v1/completions", openai(parse_completion_request), "POST"),
-            ConnectionRoute("/v1/embeddings", partial(create_embeddings, service, bodies), "POST"),
+            ConnectionRoute("/v1/embeddings", partial(create_embeddings, service, many_texts), "POST"),
             *ResponsesApi(service, bodies, self._store).routes(),
             ConnectionRoute("/v1/messages", anthropic, "POST"),
             ConnectionRoute("/v1/messages/count_tokens", partial(count_tokens, service, bodies), "POST"),
@@ -110,7 +111,7 @@ class App:
         request_id = scope["request_id"] = secrets.token_hex(_ID_BYTES)
         scope["app"] = self  # without an app in the scope, Starlette answers unknown paths itself
         trace = start_call_trace()
-        has_started, is_anthropic = False, errors.is_anthropic_path(scope["path"])
+        has_started, is_anthropic = False, errors.is_anthropic_call(scope)
 
         async def send_with_headers(message: Message) -> None:
             nonlocal has_started

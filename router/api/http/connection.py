@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from octet.rpc.handlers import CallerGone
 from octet.rpc.refusal import Refusal
 from octet.telemetry.requests import TRACEPARENT, TRACESTATE
-from router.api.http.errors import ApiError, JsonResponse, is_anthropic_path, refusal_to_error
+from router.api.http.errors import ApiError, JsonResponse, is_anthropic_call, refusal_to_error
 from router.serving import RequestServer, TraceHeaders
 
 EXTENSION = "octet.connection"
@@ -123,7 +123,7 @@ async def abort_connection(scope: Scope, receive: Receive) -> None:
 
 
 def error_response(error: ApiError, scope: Scope) -> Response:
-    is_anthropic = is_anthropic_path(scope["path"])
+    is_anthropic = is_anthropic_call(scope)
     content = error.anthropic_envelope(scope["request_id"]) if is_anthropic else error.envelope()
     response = _EarlyErrorResponse if error.is_body_pending else JsonResponse
     return response(content, error.status, headers=error.response_headers())

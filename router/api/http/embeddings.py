@@ -26,7 +26,7 @@ _TOKEN_IDS = (
     "check_embedding_ctx_length=False)"
 )
 _Input = Annotated[str, fields.text_limits("prompt", 1)]
-_Inputs = Annotated[list[_Input], Meta(min_length=1, max_length=MAX_INPUTS)]
+_Inputs = Annotated[list[_Input], Meta(min_length=1, extra_json_schema={"maxItems": MAX_INPUTS})]
 
 
 class EmbeddingRequest(Struct, kw_only=True):
@@ -63,6 +63,8 @@ def parse_embedding_request(body: dict[str, Any]) -> EmbeddingRequest:
         raise errors.unsupported_field("input", _TOKEN_IDS)
     request = fields.to_struct(body, EmbeddingRequest)
     fields.check_supported(request)
+    if isinstance(request.input, list) and len(request.input) > MAX_INPUTS:
+        raise errors.invalid_field("input", f"a list of at most {MAX_INPUTS:,} texts", f"{len(request.input):,} texts")
     return request
 
 
@@ -77,7 +79,12 @@ async def create_embeddings(
     options.user_id, options.embed = body.user or "", True
     inputs = [body.input] if isinstance(body.input, str) else body.input
     requests = [_request(text, options, scope["request_id"], index) for index, text in enumerate(inputs)]
-    names = {**common_fields.octet_field_names(model, common_fields.OctetOptions), "prompt": "input", "user_id": "user"}
+    names = {
+        **common_fields.octet_field_names(model, common_fields.OctetOptions),
+        "prompt": "input",
+        "user_id": "user",
+        "embed": "model",
+    }
     with errors.rename_fields(names):
         work = _embed_all(service, requests, get_trace_headers(connection))
         answers = await run_while_connected(receive, work)

@@ -10,6 +10,7 @@ import msgspec
 from grpc import StatusCode
 from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.responses import Response
+from starlette.types import Scope
 
 from octet.rpc.refusal import STATUS_BY_REASON, Refusal
 from octet.v1 import error_pb2
@@ -26,6 +27,7 @@ CONTEXT_LENGTH = "context_length_exceeded"
 _TOO_LONG = "prompt is too long"
 _RETRIED_STATUSES = (408, 409, 429)
 _ANTHROPIC_PATH = "/v1/messages"
+_MODELS_PATH = "/v1/models"
 _STATUS: Mapping[StatusCode, int] = {
     **{StatusCode.INVALID_ARGUMENT: 400, StatusCode.UNAUTHENTICATED: 401, StatusCode.PERMISSION_DENIED: 403},
     **{StatusCode.NOT_FOUND: 404, StatusCode.ALREADY_EXISTS: 409, StatusCode.ABORTED: 409},
@@ -222,6 +224,11 @@ class JsonResponse(Response):
         return msgspec.json.encode(content)
 
 
-def is_anthropic_path(path: str) -> bool:
-    """Whether callers of this path expect Anthropic's error envelope, even if no route has this path."""
-    return path == _ANTHROPIC_PATH or path.startswith(f"{_ANTHROPIC_PATH}/")
+def is_anthropic_call(scope: Scope) -> bool:
+    """Whether the caller expects Anthropic's error envelope: by the path, even if no route has it, or by the header for
+    the paths of both dialects."""
+    path = scope["path"]
+    if path == _ANTHROPIC_PATH or path.startswith(f"{_ANTHROPIC_PATH}/"):
+        return True
+    is_shared = path == _MODELS_PATH or path.startswith(f"{_MODELS_PATH}/")
+    return is_shared and any(name == b"anthropic-version" for name, _ in scope["headers"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +42,7 @@ _NO_CANCEL = (
     "a response is answered while its caller is connected: close the connection to cancel it. "
     "POST /v1/jobs/{id}/cancel cancels background work"
 )
+_RESPONSE_ID = re.compile("resp_[0-9a-f]{32}")
 
 
 class _StoredAnswer(Struct):
@@ -200,7 +202,8 @@ class ResponsesApi:
 
     async def _delete(self, request: Request) -> Response:
         response_id, tenant, since_ms = request.path_params["response_id"], current_caller().tenant, self._since_ms()
-        if not await self._on_table(lambda table: table.delete(response_id, tenant, since_ms)):
+        is_id = _RESPONSE_ID.fullmatch(response_id) is not None
+        if not is_id or not await self._on_table(lambda table: table.delete(response_id, tenant, since_ms)):
             raise _unknown_response(response_id)
         return errors.JsonResponse(DeletedResponse(id=response_id))
 
@@ -237,6 +240,8 @@ class ResponsesApi:
         return row
 
     async def _find(self, response_id: str) -> ResponseRow | None:
+        if _RESPONSE_ID.fullmatch(response_id) is None:
+            return None
         tenant, since_ms = current_caller().tenant, self._since_ms()
         return await self._on_table(lambda table: table.get(response_id, tenant, since_ms))
 

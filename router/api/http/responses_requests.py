@@ -208,10 +208,13 @@ def session_key(asked: ResponsesRequest) -> str:
 
 
 def number_items(items: Sequence[TurnItem], response_id: str) -> list[TurnItem]:
-    """Return the items as they are stored: all have ids, a status and lists of parts."""
+    """Return the items as they are stored: all have ids that differ, a status and lists of parts."""
     numbered, prefix = [], response_id.replace("resp_", "item_", 1)
+    taken: set[str] = set()
     for index, item in enumerate(items):
-        item_id = item.id if _ITEM_ID.fullmatch(item.id or "") else f"{prefix}_{index}"
+        is_own = _ITEM_ID.fullmatch(item.id or "") and item.id not in taken
+        item_id = (item.id or "") if is_own else f"{prefix}_{index}"
+        taken.add(item_id)
         changed: dict[str, Any] = {"id": item_id, "status": item.status or "completed"}
         if isinstance(item, MessageItem):
             is_answer = item.role == "assistant"

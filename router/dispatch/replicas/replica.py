@@ -148,8 +148,8 @@ class Replica:
         if self.is_usable:
             return 0.0
         since = self.connection.lost_at if self._is_breaking else self._away_since
-        if restart_seconds is None or since is None or self.is_hung:
-            return None
+        if restart_seconds is None or since is None:
+            return restart_seconds if self.is_hung else None
         return max(restart_seconds - (self.clock.now() - since), _LATE_SHARE * restart_seconds)
 
     def snapshot(self, stale_seconds: float) -> ReplicaSnapshot:
@@ -209,8 +209,9 @@ class Replica:
         the replica was away."""
         if self._away_since is None or not self.is_serving or self._last_connection is not None:
             return
-        if self._has_died:
-            self.restart_seconds.append(self._serving_since - self._away_since)
+        seconds = self._serving_since - self._away_since
+        if self._has_died and seconds <= _EXPECTED_SECONDS:  # a longer absence was an outage, not a restart
+            self.restart_seconds.append(seconds)
         self._away_since, self._has_died = None, False
 
     def _start_recovery(self) -> None:

@@ -1,5 +1,6 @@
 """OpenAI's unmodified client gets embeddings from a specialist that computes them, and a clear refusal otherwise."""
 
+import json
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -121,3 +122,28 @@ async def test_the_sdk_embeds() -> None:
         assert vector == pytest.approx(await client.embed(TEXTS[1]), abs=1e-7)
         with pytest.raises(NotFound, match="editor does not compute embeddings"):
             await client.embed("a", force="editor")
+
+
+async def test_requests_that_hold_too_much_are_named_as_such() -> None:
+    async with (
+        running_replica(sim(QUICK)) as served,
+        running_http_router({"writer": [served.address]}, ensemble=ensemble(writer=True)) as fronted,
+    ):
+        many = await fronted.post(json.dumps({"model": "octet", "input": ["a"] * 2049}).encode(), "/v1/embeddings")
+        assert (many.status, many.error["param"]) == (400, "input")
+        assert "a list of at most 2,048 texts, got 2,049 texts" in many.error["message"]
+        large = await fronted.post(
+            json.dumps({"model": "octet", "input": ["a" * 4000] * 2000}).encode(), "/v1/embeddings"
+        )
+        assert (large.status, large.error["code"]) == (413, "request_too_large"), "no prompt is too long"
+        for field, value in (("max_tokens", 3), ("seed", 1), ("stop", "a"), ("ignore_eos", True)):
+            refused = await fronted.post(json.dumps({"prompt": "a", "embed": True, field: value}).encode(), "/v1/infer")
+            assert (refused.status, refused.error["param"]) == (400, field)
+
+
+async def test_models_in_anthropics_dialect_have_its_errors() -> None:
+    async with running_replica(sim(QUICK)) as served, running_http_router({"writer": [served.address]}) as fronted:
+        headers = {"anthropic-version": "2023-06-01"}
+        missing = await fronted.send("GET", "/v1/models/nope", b"", headers)
+        assert missing.status == 404 and missing.anthropic_error["type"] == "not_found_error"
+        assert (await fronted.get("/v1/models/nope")).error["code"] == "model_not_found"
