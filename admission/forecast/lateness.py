@@ -65,7 +65,7 @@ class ShownSum(NamedTuple):
             units = min(rest, max(0, round(seconds * scale)))
             rest -= units
             shown.append(text.format(show(units)))
-        shown.append(f"the margin is {show(rest)}")
+        shown.append(f"the margin for errors and urgent requests is {show(rest)}")
         return cls(shown, show(total_units), show(left_units) if left_units > 0 else "")
 
     def sentence(self, *, is_first: bool) -> str:

@@ -231,8 +231,19 @@ def _arguments_schema(tool: OfferedTool, offer: ToolOffer) -> dict[str, Any]:
 
 
 def _call_schema(tool: OfferedTool, dialect: ToolDialect, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a whole call. Definitions stay at the top, where references expect them."""
-    shared = {key: value for key, value in arguments.items() if key in ("$defs", "definitions")}
-    own = {key: value for key, value in arguments.items() if key not in shared}
-    members = {"name": {"const": tool.name}, dialect.key: own}
-    return {**shared, "type": "object", "properties": members, "required": [*members], "additionalProperties": False}
+    """Return the schema of a whole call. References within the arguments' schema point to its new place."""
+    members = {"name": {"const": tool.name}, dialect.key: _move_references(arguments, f"#/properties/{dialect.key}")}
+    return {"type": "object", "properties": members, "required": [*members], "additionalProperties": False}
+
+
+def _move_references(schema: Any, place: str) -> Any:
+    if isinstance(schema, list):
+        return [_move_references(each, place) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: place + value[1:]
+        if key == "$ref" and isinstance(value, str) and value.startswith("#")
+        else _move_references(value, place)
+        for key, value in schema.items()
+    }

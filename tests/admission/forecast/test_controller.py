@@ -16,6 +16,8 @@ from admission.forecast.estimates import Estimator, StepInFlight, StepPace, Step
 from admission.forecast.forecast import Forecast, QueueSweep
 from tests.admission.forecast.builders import PRICES, admit_all, booking, new_controller, run_at_once
 
+MARGIN = "the margin for errors and urgent requests is"
+
 
 def refused(controller: AdmissionController, asked: Booking, now: float = 0.0) -> Refuse:
     verdict = controller.decide(asked, now)
@@ -44,7 +46,8 @@ def test_a_deadline_that_cannot_be_reached_is_refused_with_its_arithmetic() -> N
     assert verdict.reason == "deadline_unreachable" and verdict.retry_after is None, (
         "waiting would not help, so there is no retry hint"
     )
-    shown = "its own 1000 tokens take 6.5 s even alone and the margin is 0.7 s: 7.2 s in all; its deadline is in 5.0 s"
+    own = "its own 1000 tokens take 6.5 s even alone"
+    shown = f"{own} and {MARGIN} 0.7 s: 7.2 s in all; its deadline is in 5.0 s"
     assert verdict.arithmetic == shown and verdict.limit == "at least 7.2 s"
     assert controller.is_refusing(0.5) and not controller.is_refusing(2.0)
 
@@ -70,7 +73,7 @@ def test_a_lone_answer_of_unknown_length_needs_only_its_first_token_in_time() ->
     admit_all(busy, booking("b"))
     assert isinstance(busy.decide(asked, 0.0), Refuse)
     late = refused(new_controller(), replace(asked, prompt_tokens=500))
-    shown = "its first token takes 1.5 s even alone and the margin is 0.2 s: 1.7 s in all; its deadline is in 1.0 s"
+    shown = f"its first token takes 1.5 s even alone and {MARGIN} 0.2 s: 1.7 s in all; its deadline is in 1.0 s"
     assert late.arithmetic == shown and late.limit == "at least 1.7 s", "the limit includes a margin"
 
 

@@ -2,6 +2,7 @@
 
 import json
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,15 @@ from specialist.text.prompt import OfferedTool, Structure, ToolOffer
 from specialist.text.structured_output import GrammarCache, Guide
 from specialist.text.tokenization import Detokenizer, TokenPieces
 from specialist.text.tool_call_reader import ToolCalling
-from specialist.text.tool_calls import HERMES, LLAMA, MISTRAL, ParsedText, ToolDialect, merge_call_parts
+from specialist.text.tool_calls import (
+    HERMES,
+    LLAMA,
+    MISTRAL,
+    ParsedText,
+    ToolDialect,
+    _call_schema,
+    merge_call_parts,
+)
 
 SCHEMAS = {
     "move": {
@@ -173,3 +182,23 @@ def test_beside_tools_a_structure_applies_to_an_answer_without_calls(dialect: To
     must = ToolCalling(ToolOffer(TOOLS, "auto", "move"), dialect, {}, form)
     said, ended = draw(must, 1)
     assert ended and [call.name for call in said.calls] == ["move"]
+
+
+def test_references_of_a_recursive_tool_stay_within_its_arguments() -> None:
+    tree = {
+        "type": "object",
+        "properties": {"child": {"$ref": "#"}, "n": {"$ref": "#/properties/m"}, "m": {"type": "boolean"}},
+        "required": ["m"],
+        "additionalProperties": False,
+    }
+    schema = _call_schema(OfferedTool("tree", "", json.dumps(tree), True), LLAMA, tree)
+    nested = {"m": True, "child": {"m": False, "n": True}}
+    assert is_valid(schema, {"name": "tree", "parameters": nested})
+    assert not is_valid(
+        schema, {"name": "tree", "parameters": {"m": True, "child": {"name": "tree", "parameters": {}}}}
+    )
+    assert not is_valid(schema, {"name": "tree", "parameters": {"m": True, "n": 7}})
+
+
+def is_valid(schema: dict[str, Any], value: object) -> bool:
+    return bool(Draft202012Validator(schema).is_valid(value))
