@@ -82,6 +82,8 @@ class ProcessEnd(WireRecord):
     kind: str
     # Human-readable: the signal, or the exit code and the last line of the process's error output.
     text: str
+    # Number of processes of this replica that have ended under this supervisor, without failed restarts. 0 if unknown.
+    number: int
 
 class LoadReport(WireRecord):
     waiting: int

@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from octet.backoff import Backoff, BackoffDelays
@@ -38,6 +38,7 @@ class ProcessEnd:
 
     kind: str  # killed, out_of_memory, exited or hung
     text: str
+    number: int = 0  # how many processes of the same name have ended so far, without failed restarts; 0 if unknown
 
     @classmethod
     def from_environment(cls) -> "ProcessEnd | None":
@@ -45,8 +46,8 @@ class ProcessEnd:
         given = os.environ.pop(PREVIOUS_END_VARIABLE, "")
         try:
             match json.loads(given or "null"):
-                case {"kind": str(kind), "text": str(text)}:
-                    return cls(kind, text)
+                case {"kind": str(kind), "text": str(text), "number": int(number)} if 0 <= number < 1 << 32:
+                    return cls(kind, text, number)
         except (ValueError, RecursionError):
             pass
         return None
@@ -66,7 +67,11 @@ class ProcessEnd:
     def add_failed_start(self, end: "ProcessEnd") -> "ProcessEnd":
         """Add the end of a successor that was never ready. The kind stays that of the process that had been ready."""
         first = self.text.partition("; its restart failed: ")[0]
-        return ProcessEnd(self.kind, f"{first}; its restart failed: {end.text}"[:MAX_END_CHARACTERS])
+        return replace(self, text=f"{first}; its restart failed: {end.text}"[:MAX_END_CHARACTERS])
+
+    def follow(self, before: "ProcessEnd | None") -> "ProcessEnd":
+        """Number this end after the one `before`."""
+        return replace(self, number=1 if before is None else before.number + 1)
 
 
 def parse_status(line: bytes) -> dict[str, Any] | None:
@@ -238,7 +243,8 @@ class SupervisedProcess:
         os.close(self.spawned.status)
         end = self._find_end(status)
         is_failed_start = self.state == "starting" and self.previous_end is not None
-        self.previous_end = self.previous_end.add_failed_start(end) if is_failed_start and self.previous_end else end
+        before = self.previous_end
+        self.previous_end = before.add_failed_start(end) if is_failed_start and before else end.follow(before)
         self.spawned, self.state, self.last_sign_of_life = None, "dead", None
 
     def _find_end(self, status: int) -> ProcessEnd:

@@ -442,12 +442,14 @@ class LoadReport(_message.Message):
     def __init__(self, waiting: _Optional[int] = ..., running: _Optional[int] = ..., blocks: _Optional[_Union[Blocks, _Mapping]] = ..., preempting: _Optional[bool] = ..., times_preempted: _Optional[int] = ..., prefill_rate: _Optional[float] = ..., decode_rate: _Optional[float] = ..., drain_rate: _Optional[float] = ..., adapters: _Optional[_Iterable[_Union[ResidentAdapter, _Mapping]]] = ..., draining: _Optional[bool] = ..., max_running: _Optional[int] = ..., max_waiting: _Optional[int] = ..., revision: _Optional[str] = ..., refusing: _Optional[bool] = ..., shadows: _Optional[int] = ..., usual_wait: _Optional[float] = ..., estimate_error: _Optional[_Union[EstimateError, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., cache_hit_tokens: _Optional[int] = ..., evicted_blocks: _Optional[int] = ..., instance: _Optional[str] = ..., started_unix_ms: _Optional[int] = ..., previous_end: _Optional[_Union[ProcessEnd, _Mapping]] = ...) -> None: ...
 
 class ProcessEnd(_message.Message):
-    __slots__ = ("kind", "text")
+    __slots__ = ("kind", "text", "number")
     KIND_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     kind: str
     text: str
-    def __init__(self, kind: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+    number: int
+    def __init__(self, kind: _Optional[str] = ..., text: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class GetMetricsRequest(_message.Message):
     __slots__ = ()

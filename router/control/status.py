@@ -22,6 +22,7 @@ from router.routing.dispatch_plan import FleetStatus, LaneStatus, SpecialistStat
 from router.store.rows import DocumentBody
 
 _log = logging.getLogger(__name__)
+_MOST_AT_ONCE = 1000  # restarts, so that a wrong report cannot spoil the count
 _REPLICA_FIELDS = ObservedReplica.__dataclass_fields__.keys() & wire.ReplicaInfo.DESCRIPTOR.fields_by_name.keys()
 
 
@@ -87,19 +88,26 @@ class RestartRecord:
     at_ms: int = 0
     reason: str = ""
     counts: Mapping[str, int] = field(default_factory=dict)  # by kind, see RESTART_KINDS
+    by_supervisor: int = 0  # what the supervisor had counted at the last restart; 0 if unknown
 
     @classmethod
     def from_body(cls, body: DocumentBody) -> "RestartRecord":
         counts = {str(kind): int(number) for kind, number in body["counts"].items()}
-        return cls(str(body["instance"]), int(body["at_ms"]), str(body["reason"]), counts)
+        return cls(
+            str(body["instance"]), int(body["at_ms"]), str(body["reason"]), counts, int(body.get("by_supervisor", 0))
+        )
 
     @property
     def number(self) -> int:
         return sum(self.counts.values())
 
     def add(self, restart: ReplicaRestart, now: float) -> "RestartRecord":
-        counts = {**self.counts, restart.kind: self.counts.get(restart.kind, 0) + 1}
-        return RestartRecord(restart.instance, restart.started_ms or _ms(now), restart.reason, counts)
+        """Add the restart, and under its kind those since the last one that no router saw. A new supervisor counts
+        from 0, so a smaller number tells nothing."""
+        number = min(max(1, restart.number - self.by_supervisor), _MOST_AT_ONCE)
+        counts = {**self.counts, restart.kind: self.counts.get(restart.kind, 0) + number}
+        at_ms = restart.started_ms or _ms(now)
+        return RestartRecord(restart.instance, at_ms, restart.reason, counts, restart.number)
 
 
 class ReplicaRestarts:

@@ -140,7 +140,7 @@ def _identify_process() -> wire.LoadReport:
     return wire.LoadReport(
         instance=secrets.token_hex(_INSTANCE_BYTES),
         started_unix_ms=time.time_ns() // 1_000_000,
-        previous_end=None if end is None else wire.ProcessEnd(kind=end.kind, text=end.text),
+        previous_end=None if end is None else wire.ProcessEnd(kind=end.kind, text=end.text, number=end.number),
     )
 
 

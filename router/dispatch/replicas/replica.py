@@ -78,13 +78,15 @@ class ReplicaRestart:
     started_ms: int  # 0 if unknown
     kind: str  # one of RESTART_KINDS
     reason: str
+    number: int = 0  # restarts by the supervisor so far, including this one; 0 if unknown
 
     @classmethod
     def from_report(cls, report: wire.LoadReport, *, had_drained: bool) -> "ReplicaRestart":
         """The supervisor's account counts. Without one, only a drain tells a planned stop from a death."""
         end = report.previous_end
         if end.kind in SUPERVISED_ENDS and end.text.strip():
-            return cls(report.instance, report.started_unix_ms, end.kind, replace_unprintable(end.text)[:_MAX_REASON])
+            reason = replace_unprintable(end.text)[:_MAX_REASON]
+            return cls(report.instance, report.started_unix_ms, end.kind, reason, end.number)
         kind, reason = ("drained", DRAINED_REASON) if had_drained else ("unknown", UNKNOWN_REASON)
         return cls(report.instance, report.started_unix_ms, kind, reason)
 

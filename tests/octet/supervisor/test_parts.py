@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -196,6 +197,14 @@ def test_end_of_a_process_is_described(status: int, said: str, ran_out: bool, ki
     assert (end.kind, end.text) == (kind, text)
 
 
+def test_ends_are_numbered_without_failed_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, failed = ProcessEnd("killed", "a").follow(None), ProcessEnd("exited", "b")
+    last = ProcessEnd("hung", "c").follow(first.add_failed_start(failed).add_failed_start(failed))
+    assert (first.number, last.number) == (1, 2)
+    monkeypatch.setenv(PREVIOUS_END_VARIABLE, json.dumps(asdict(last)))
+    assert ProcessEnd.from_environment() == last
+
+
 def test_memory_kill_is_attributed_to_one_process() -> None:
     """Two processes run since the same time. The kernel kills one of them, and later an operator kills the other."""
     num_kills = 3
@@ -208,7 +217,7 @@ def test_memory_kill_is_attributed_to_one_process() -> None:
     assert kills.attribute(4) and kills.attribute(4) and not kills.attribute(4)
 
 
-@pytest.mark.parametrize("given", ["", "{", "[]", '{"kind": 1, "text": "x"}'])
+@pytest.mark.parametrize("given", ["", "{", "[]", '{"kind": 1, "text": "x"}', '{"kind": "", "text": "", "number": -1}'])
 def test_unreadable_end_is_none(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREVIOUS_END_VARIABLE, given)
     assert ProcessEnd.from_environment() is None and PREVIOUS_END_VARIABLE not in os.environ

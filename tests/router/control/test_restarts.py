@@ -1,5 +1,6 @@
 """Each restart of a replica is recorded once, whichever routers see it and whenever the store answers."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -105,3 +106,23 @@ def test_late_and_repeated_sightings_change_nothing(seen: list[tuple[int, str]])
                 assert merge_restart_documents(revision.body, body) is None
             body, newest, num_recorded = revision.body, number, num_recorded + 1
             assert RestartRecord.from_body(body).number == num_recorded
+
+
+@given(st.lists(st.lists(st.booleans(), max_size=8), max_size=4))
+def test_restarts_that_no_router_saw_are_counted(supervisors: list[list[bool]]) -> None:
+    """Each supervisor counts from 0, and a router looks after some of the restarts. It never counts too many, and with
+    one supervisor it counts all of them."""
+    body, instance, num_restarts = None, 0, 0
+    for looks in supervisors:
+        for number, is_seen in enumerate(looks, 1):
+            instance, num_restarts = instance + 1, num_restarts + 1
+            if is_seen:
+                revision = _record_restart(NAME, replace(restart(instance), number=number), NOW, body)
+                assert revision is not None and revision.body is not None
+                body = revision.body
+                counted = RestartRecord.from_body(body).number
+                assert counted <= num_restarts and (counted == num_restarts or len(supervisors) > 1)
+
+
+def test_wrong_number_of_restarts_does_not_spoil_the_count() -> None:
+    assert RestartRecord().add(replace(restart(1), number=2**32 - 1), NOW).number == 1000

@@ -201,9 +201,10 @@ def test_router_that_starts_later_learns_of_the_restart_from_the_supervisor() ->
 
 
 def test_only_a_restart_that_the_router_saw_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    target, end = replica(), wire.ProcessEnd(kind="killed", text="killed by SIGKILL")
+    target, end = replica(), wire.ProcessEnd(kind="killed", text="killed by SIGKILL", number=2)
     target.health_reported(True)
     target.load_reported(report(instance="second", previous_end=end))
     assert target.restart is not None and not caplog.messages, "it may be older than the router"
+    assert target.restart.number == 2
     target.load_reported(report(instance="third", previous_end=end))
     assert caplog.messages == [f"{target.name} restarted: killed by SIGKILL"]

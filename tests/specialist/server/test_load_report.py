@@ -1,17 +1,22 @@
 """What a replica reports about its cache and about preempted requests."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import asdict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.clock import ManualClock
+from octet.supervisor.process import PREVIOUS_END_VARIABLE, ProcessEnd
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.sequence import GREEDY
 from specialist.scheduling.step import Admitted, Emitted, Finished
 from specialist.server.served_request import AnswerText, ServedRequest
+from specialist.server.server import _identify_process
 from tests.specialist.builders import make_request
 from tests.specialist.server.harness import (
     HANG_SECONDS,
@@ -148,3 +153,10 @@ def test_preempted_time_counts_if_a_token_follows(moves: list[Move]) -> None:
     assert (usage.preempted or 0) <= (usage.prefill or 0) + (usage.decode or 0)
     if not times:
         assert usage.preempted is None
+
+
+def test_report_says_how_the_process_before_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = ProcessEnd("killed", "killed by SIGKILL", 7)
+    monkeypatch.setenv(PREVIOUS_END_VARIABLE, json.dumps(asdict(end)))
+    assert _identify_process().previous_end == wire.ProcessEnd(kind=end.kind, text=end.text, number=7)
+    assert not _identify_process().HasField("previous_end"), "it is read once"
