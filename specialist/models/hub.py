@@ -65,6 +65,10 @@ def model_name(path: Path) -> str:
     return path.name if path.suffix == ".gguf" else path.resolve().name
 
 
+class _FileMissing(ModelRefused):
+    """The list of files lacks one that is needed."""
+
+
 class HubFile(NamedTuple):
     size: int
     digest: str  # sha256 of the content; git's sha1 for a file that the hub keeps in git itself
@@ -123,21 +127,28 @@ def _write_record(path: Path, snapshot: Snapshot) -> None:
 
 def _download(reference: HubReference, kind: Kind, known: Snapshot | None, progress: Progress, say: Say) -> Snapshot:
     with _explain(reference):
-        commit, listed = _resolve(reference, known.commit if known is not None else reference.revision)
+        revision = known.commit if known is not None else reference.revision
+        commit, listed, unreachable = _resolve(reference, revision)
         if commit != reference.revision:
             pinned = HubReference(reference.repo, reference.file, commit)
             say(f"{reference} is resolved to the commit {commit}; to pin it, write {pinned}")
-        chosen = _choose_files(reference, kind, listed)
-        folder = _download_files(reference, commit, {name: listed[name] for name in chosen}, progress)
-        if INDEX in chosen:
-            chosen = [*chosen, *_shards(reference, folder / INDEX, listed)]
-            _download_files(reference, commit, {name: listed[name] for name in chosen}, progress)
+        try:
+            chosen = _choose_files(reference, kind, listed)
+            folder = _download_files(reference, commit, {name: listed[name] for name in chosen}, progress)
+            if INDEX in chosen:
+                chosen = [*chosen, *_shards(reference, folder / INDEX, listed)]
+                _download_files(reference, commit, {name: listed[name] for name in chosen}, progress)
+        except _FileMissing:
+            if unreachable is None:
+                raise
+            raise unreachable from None  # the cache lists only the files that it holds
         _check_digests(reference, folder, {name: listed[name] for name in chosen}, progress)
     return Snapshot(commit, folder, {name: listed[name] for name in chosen})
 
 
-def _resolve(reference: HubReference, revision: str) -> tuple[str, dict[str, HubFile]]:
-    """Return the revision's commit and its files, from the hub or, without network, from huggingface_hub's cache."""
+def _resolve(reference: HubReference, revision: str) -> tuple[str, dict[str, HubFile], Exception | None]:
+    """Return the revision's commit and its files from the hub. Without network, return what huggingface_hub's cache
+    holds, and why the hub could not be asked."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -145,7 +156,7 @@ def _resolve(reference: HubReference, revision: str) -> tuple[str, dict[str, Hub
         info = HfApi().model_info(reference.repo, revision=revision or None, files_metadata=True)
         listed = {each.rfilename: each for each in info.siblings or ()}
         digests = {name: each.lfs.sha256 if each.lfs else each.blob_id or "" for name, each in listed.items()}
-        return str(info.sha), {name: HubFile(each.size or 0, digests[name]) for name, each in listed.items()}
+        return str(info.sha), {name: HubFile(each.size or 0, digests[name]) for name, each in listed.items()}, None
     except HfHubHTTPError:
         raise
     except _unreachable() as error:
@@ -153,6 +164,7 @@ def _resolve(reference: HubReference, revision: str) -> tuple[str, dict[str, Hub
             folder = Path(snapshot_download(reference.repo, revision=revision or None, local_files_only=True))
         except LocalEntryNotFoundError:
             raise error from None
+        unreachable = error
     # The cache names the content of a file by the digest that the hub gave.
     found = (path for path in folder.rglob("*") if path.is_file())
     files = {
@@ -160,7 +172,7 @@ def _resolve(reference: HubReference, revision: str) -> tuple[str, dict[str, Hub
         for path in found
         if path.is_symlink()
     }
-    return folder.name, files
+    return folder.name, files, unreachable
 
 
 def _choose_files(reference: HubReference, kind: Kind, names: Collection[str]) -> list[str]:
@@ -168,7 +180,7 @@ def _choose_files(reference: HubReference, kind: Kind, names: Collection[str]) -
     if reference.file:
         if kind == "adapter" or reference.file not in names:
             known = [name for name in names if name.endswith(".gguf")]
-            raise ModelRefused(f"{reference}: there is no such {kind}{_offer(reference, known)}")
+            raise _FileMissing(f"{reference}: there is no such {kind}{_offer(reference, known)}")
         return [reference.file]
     if kind == "adapter":
         needed, optional = list(ADAPTER_FILES), []
@@ -181,7 +193,7 @@ def _choose_files(reference: HubReference, kind: Kind, names: Collection[str]) -
         pickles = [name for name in names if name.endswith(PICKLES)]
         instead = f"; {pickles[0]} is a pickle, which is never read: convert it to safetensors" if pickles else ""
         instead = instead or _offer(reference, [name for name in names if name.endswith(".gguf")])
-        raise ModelRefused(f"{reference}: it has no {missing[0]}{instead}")
+        raise _FileMissing(f"{reference}: it has no {missing[0]}{instead}")
     return list(dict.fromkeys([*needed, *(name for name in optional if name in names)]))
 
 
@@ -196,7 +208,7 @@ def _shards(reference: HubReference, index: Path, names: Collection[str]) -> lis
         raise ModelRefused(f"{reference}: {INDEX} is not an index of safetensors files") from None
     missing = [name for name in shards if name not in names or not str(name).endswith(".safetensors")]
     if missing:
-        raise ModelRefused(f"{reference}: {INDEX} names {missing[0]!r:.120}, which is not one of its weight files")
+        raise _FileMissing(f"{reference}: {INDEX} names {missing[0]!r:.120}, which is not one of its weight files")
     return shards
 
 

@@ -186,6 +186,26 @@ def test_without_network_and_cache_the_remedy_is_said(download: Download, monkey
     assert message.endswith("connect once to download them, or copy that folder from a machine that has them")
 
 
+@pytest.mark.parametrize("kept", ["config.json", "model.safetensors.index.json"])
+def test_without_network_a_partial_cache_is_not_taken_for_the_hub(
+    download: Download, tiny: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    from huggingface_hub import hf_hub_download
+
+    index = json.dumps({"weight_map": {"a": "shard-1.safetensors"}}).encode()
+    files = {name: content for name, content in tiny.items() if not name.endswith(".safetensors")}
+    download.hub.repository("org/tiny").commit(
+        {**files, "model.safetensors.index.json": index, "shard-1.safetensors": b"x"}
+    )
+    for name in {kept, "config.json", "tokenizer.json"}:
+        hf_hub_download("org/tiny", name)
+    connect(monkeypatch)
+    message = download.refused("hf:org/tiny")
+    assert message.startswith("hf:org/tiny: http://127.0.0.1:1 cannot be reached (")
+    assert "does not hold the files: connect once" in message
+    assert "does not hold the files" in download.refused("hf:org/tiny/tiny.gguf")
+
+
 def test_without_network_the_cache_of_other_tools_is_used(
     download: Download, tiny: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
