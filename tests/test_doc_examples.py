@@ -90,6 +90,7 @@ def run_command(scene: Scene, example: Example) -> None:
         scene.start(example.text)
         return
     printed = scene.octet(example.text) if example.is_plain_octet else scene.shell(example.text)
+    printed = printed.replace(f"{sys.executable} -m octet.cli ", "octet ")
     assert matches(example.output, printed), f"the page shows\n{example.output}\nbut the command prints\n{printed}"
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from math import inf, nan
@@ -63,6 +64,15 @@ def report_errors(command: str, call: Callable[[], int]) -> int:
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         print(f"octet {command}: {format_error(error)}", file=sys.stderr)
         return EXIT_INVALID
+
+
+def started_as() -> list[str]:
+    """Return the words with which this program was started, for commands that it prints."""
+    program = sys.argv[0]
+    if Path(program).name == "__main__.py":
+        return [sys.executable, "-m", "octet.cli"]
+    found = shutil.which("octet")
+    return ["octet"] if found is not None and Path(found).resolve() == Path(program).resolve() else [program]
 
 
 def integer_type(least: int, most: float, expected: str) -> Callable[[str], int]:

@@ -3,13 +3,15 @@
 import argparse
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from octet.cli.arguments import Commands, add_flag, add_option, add_parser, report_errors
-from octet.config.ensemble import REJECT
+from octet.cli.arguments import Commands, add_flag, add_option, add_parser, report_errors, started_as
+from octet.config.annotations import HUB_PREFIX
+from octet.config.ensemble import DEMO_MODEL, REJECT, Ensemble
 from octet.terminal import pluralize, replace_unprintable
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ def _run(arguments: argparse.Namespace) -> int:
     from specialist.server.model_folder import search_folder
 
     folder, file = arguments.folder, arguments.file
+    if not str(file).isprintable():
+        raise ValueError(f"-o must be a name of printable characters, got {str(file)!r:.80}")
     if file.exists() and not arguments.force:
         raise ValueError(f"{file} exists: give another name with -o, or --force to overwrite it")
     found = search_folder(folder.absolute())
@@ -54,20 +58,53 @@ def _run(arguments: argparse.Namespace) -> int:
         )
     del specialists[_MAX_SPECIALISTS:]
     if arguments.json:
-        print(json.dumps(_summarize(found, specialists, file), indent=2, ensure_ascii=False))
+        print(json.dumps(_summarize(found, specialists, file), indent=2))
     else:
-        print("".join(f"{line}\n" for line in _describe_findings(found, specialists, folder.absolute())), end="")
+        for line in _describe_findings(found, specialists, folder.absolute()):
+            print(replace_unprintable(line))
     if not specialists:
         formats = "Hugging Face directories (config.json, *.safetensors) or *.gguf files"
-        raise ValueError(f"{folder} has nothing to serve: it needs models that Octet can open, {formats}")
+        raise ValueError(
+            f"{replace_unprintable(str(folder))} has nothing to serve: it needs models that Octet can open, {formats}"
+        )
     text = _format_config(specialists, folder, file)
-    parse_ensemble(text, file)
+    ensemble = parse_ensemble(text, file)
+    _check_paths(ensemble, specialists)
     with file.open("w" if arguments.force else "x", encoding="utf-8") as written:
         written.write(text)
     if not arguments.json:
-        print(f"wrote {file} with {pluralize(len(specialists), 'specialist')}; describe them there, then run:")
-        print(f"  octet check --models {file}\n  octet serve {file}")
+        print("\n".join(_describe_next_steps(ensemble, file)))
     return 0
+
+
+def _check_paths(ensemble: Ensemble, specialists: list["PlannedSpecialist"]) -> None:
+    """Raises ValueError if the configuration means other files than those that were found."""
+    for each in specialists:
+        read = ensemble.specialist(each.name)
+        for path, got in ((each.model, read.model), (each.adapter, read.adapters.get(each.name))):
+            if got != (None if path is None else str(path)):
+                raise ValueError(f"{str(path)!r} would be read as {got!r} in a configuration: rename it")
+
+
+def _describe_next_steps(ensemble: Ensemble, file: Path) -> Iterator[str]:
+    names = ensemble.names
+    described = [each.name for each in ensemble.specialists if each.describe]
+    yield f"wrote {file} with {pluralize(len(names), 'specialist')}"
+    if len(names) == 1:
+        yield "describe it there, then run:"
+    else:
+        default = f"{ensemble.default_name} (`default`)"
+        rest = f"requests go to {', '.join(described)} (by model card) or {default}"
+        until = rest if described else f"every request goes to {default}"
+        yield f"describe them there (until then, {until}), then run:"
+    for command in _next_commands(file, started_as()):
+        yield f"  {command}"
+
+
+def _next_commands(file: Path, program: list[str]) -> tuple[str, str]:
+    """Return commands as a shell takes them."""
+    name = f"./{file}" if str(file).startswith("-") else str(file)
+    return shlex.join([*program, "check", "--models", name]), shlex.join([*program, "serve", name])
 
 
 def _summarize(found: "ModelFolder", specialists: list["PlannedSpecialist"], file: Path) -> dict[str, Any]:
@@ -135,9 +172,10 @@ def _relative(path: Path, folder: Path) -> str:
 
 def _format_config(specialists: list[PlannedSpecialist], folder: Path, file: Path) -> str:
     home = file.absolute().parent
+    check, serve = _next_commands(file, ["octet"])
     models = {each.model for each in specialists}
     lines = [
-        f"# Written by octet init. Next: octet check --models {file}, then octet serve {file}",
+        f"# Written by octet init. Next: {check}, then {serve}",
         "# All keys: docs/configuration.md",
         "",
         "# The default answers what fits no other specialist: choose the most general one.",
@@ -145,7 +183,7 @@ def _format_config(specialists: list[PlannedSpecialist], folder: Path, file: Pat
     ]
     if len(models) == 1:
         model = specialists[0]
-        lines.append(f"model: {_scalar(_relative(model.model, home))}  # {model.about_model}; of all specialists")
+        lines.append(f"model: {_path_scalar(model.model, home)}  # {model.about_model}; of all specialists")
     if not folder.absolute().is_relative_to(home):
         lines.append(f"adapter_root: {_scalar(str(folder.absolute()))}  # operators may load adapters from here")
     lines += ["", "specialists:"]
@@ -170,13 +208,19 @@ def _specialist_lines(each: PlannedSpecialist, home: Path, *, is_shared: bool) -
     yield f"  #   - A typical question about {each.name}?"
     yield f"  # system: You are an expert in {each.name}.  # the system prompt of every request"
     if not is_shared:
-        yield f"  model: {_scalar(_relative(each.model, home))}  # {each.about_model}"
+        yield f"  model: {_path_scalar(each.model, home)}  # {each.about_model}"
     if each.adapter is not None:
         if each.note:
             yield f"  # {_one_line(each.note)}: check that this is its model"
-        yield f"  adapters: {{{_scalar(each.name)}: {_scalar(_relative(each.adapter, home))}}}"
+        yield f"  adapters: {{{_scalar(each.name)}: {_path_scalar(each.adapter, home)}}}"
         yield f"  use_adapters: [{_scalar(each.name)}]"
     yield ""
+
+
+def _path_scalar(path: Path, home: Path) -> str:
+    """Return the path as YAML, with `./` before what a configuration would not read as a path."""
+    text = _relative(path, home)
+    return _scalar(f"./{text}" if text == DEMO_MODEL or text.startswith(("~", HUB_PREFIX)) else text)
 
 
 def _join(value: object) -> str:

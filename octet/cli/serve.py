@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import shlex
-import shutil
 import signal
 import sys
 import time
@@ -20,7 +19,7 @@ from typing import Any
 
 import octet
 from octet.cli import arguments as cli
-from octet.cli.arguments import Commands, add_option, parse_port, parse_seconds
+from octet.cli.arguments import Commands, add_option, parse_port, parse_seconds, started_as
 from octet.cli.check import find_warnings, load_ensemble
 from octet.client.base import DEFAULT_ADDRESS
 from octet.client.channel import API_KEY_VARIABLE
@@ -43,7 +42,6 @@ PrepareReplicas = Callable[[Sequence[ReplicaPlacement]], Sequence[ProcessSpec]]
 
 _EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _MAX_PORT_TRIES = 100
-_MODULE = ("-m", "octet.cli")
 _MAX_PROMPT_CHARS = 80  # of an example in the ready message
 _DESCRIPTION = """\
 Serve an ensemble: one router and its specialists, each in its own process, which
@@ -242,22 +240,13 @@ def _example_command(ensemble: Ensemble, address: str, *, has_keys: bool) -> str
     """Return a command that gets an answer, as a shell takes it. What only the operator has is in capitals."""
     examples = (text for each in ensemble.specialists for text in each.examples)
     prompt = next((text for text in examples if len(text) <= _MAX_PROMPT_CHARS and text.isprintable()), None)
-    words = [*_started_as(), "generate", "hello" if prompt is None else prompt]
+    words = [*started_as(), "generate", "hello" if prompt is None else prompt]
     if prompt is None and ensemble.default_name is None:
         words += ["--force", ensemble.names[0]]
     if address != DEFAULT_ADDRESS:
         words += ["--address", address]
     words += [] if ensemble.router.tls is None else ["--tls-ca", "CA_FILE"]
     return (f"{API_KEY_VARIABLE}=KEY " if has_keys else "") + shlex.join(words)
-
-
-def _started_as() -> list[str]:
-    """Return the words with which this program was started."""
-    program = sys.argv[0]
-    if Path(program).name == "__main__.py":
-        return [sys.executable, *_MODULE]
-    found = shutil.which("octet")
-    return ["octet"] if found is not None and Path(found).resolve() == Path(program).resolve() else [program]
 
 
 def proportional_memory(pids: Sequence[int], proc: Path = Path("/proc")) -> int | None:

@@ -156,7 +156,8 @@ class ValueReader:
         if path is None or text == path.word or (path.hub and _is_hub_reference(text, node)):
             return text
         try:
-            return str(self._folder / Path(text).expanduser())
+            # Path drops a leading `./`, which says that the ~ is part of a name.
+            return str(self._folder / (Path(text).expanduser() if text.startswith("~") else Path(text)))
         except RuntimeError:
             raise InvalidConfigValue("a path whose ~ is a known home folder", node) from None
 

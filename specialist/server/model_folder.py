@@ -39,9 +39,13 @@ class ModelFolder:
 def search_folder(folder: Path) -> ModelFolder:
     """Open every model and adapter below the folder. Raises OSError if the folder cannot be read."""
     found, adapters = ModelFolder(), []
-    for path in sorted(_walk(folder, 0, set())):
-        if (path / ADAPTER_FILES[0]).exists():
-            adapters.append(path)
+    for path in sorted(_walk(folder, 0, set(), found.skipped)):
+        try:
+            if (path / ADAPTER_FILES[0]).exists():
+                adapters.append(path)
+                continue
+        except OSError as error:
+            found.skipped.append((path, _explain(error)))
             continue
         inspected = inspect_model(path)
         if inspected.config is not None and not inspected.problems:
@@ -57,22 +61,37 @@ def search_folder(folder: Path) -> ModelFolder:
     return found
 
 
-def _walk(folder: Path, depth: int, seen: set[Path]) -> Iterator[Path]:
-    """Yield directories of models and adapters, and GGUF files. Hidden folders are skipped, links are followed once."""
+def _walk(folder: Path, depth: int, seen: set[Path], skipped: list[tuple[Path, str]]) -> Iterator[Path]:
+    """Yield directories of models and adapters, and GGUF files. Hidden folders are skipped, links are followed once.
+    Entries that cannot be read or named go to `skipped`. Raises OSError if the folder itself cannot be read."""
     real = folder.resolve()
     if real in seen or depth > _MAX_DEPTH:
         return
     seen.add(real)
-    with os.scandir(folder) as entries:
-        names = {entry.name: entry.is_dir() for entry in entries if not entry.name.startswith(".")}
+    with os.scandir(folder) as scanned:
+        entries = [entry for entry in scanned if not entry.name.startswith(".")]
+    names = {entry.name for entry in entries}
     if ADAPTER_FILES[0] in names or (CONFIG in names and any(_is_weights(name) for name in names)):
         yield folder
         return
-    for name, is_folder in names.items():
-        if is_folder:
-            yield from _walk(folder / name, depth + 1, seen)
-        elif name.endswith(".gguf"):
-            yield folder / name
+    for entry in entries:
+        path = folder / entry.name
+        try:
+            is_folder = entry.is_dir()
+            if not (is_folder or entry.name.endswith(".gguf")):
+                continue
+            if not entry.name.isprintable():
+                skipped.append((path, "its name has characters that cannot be printed: rename it"))
+            elif is_folder:
+                yield from _walk(path, depth + 1, seen, skipped)
+            else:
+                yield path
+        except OSError as error:
+            skipped.append((path, _explain(error)))
+
+
+def _explain(error: OSError) -> str:
+    return f"cannot be read: {error.strerror or error}"
 
 
 def _is_weights(name: str) -> bool:
@@ -119,7 +138,7 @@ def read_card(path: Path) -> dict[str, Any]:
     """Return the front matter of the model card, and its first paragraph as `paragraph`; empty without a card."""
     try:
         with (path / _CARD).open("rb") as file:
-            text = file.read(_MAX_CARD_BYTES).decode(errors="replace")
+            text = file.read(_MAX_CARD_BYTES).decode(errors="replace").replace("\r\n", "\n")
         matter, body = text.split("\n---", 1) if text.startswith("---\n") else ("", text)
         front = yaml.safe_load(matter) or {}
     except (OSError, yaml.YAMLError, RecursionError):
