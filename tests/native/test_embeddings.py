@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvpool import BlockPool
@@ -107,6 +107,7 @@ def test_an_embedding_equals_that_of_transformers(new_decoder: NewDecoder, model
     assert float(found.norm()) == pytest.approx(1.0, abs=1e-9)
 
 
+@settings(max_examples=max(10, settings().max_examples // 4))
 @given(
     lengths=st.lists(st.integers(1, 90), min_size=1, max_size=4),
     chunk=st.integers(1, 40),
