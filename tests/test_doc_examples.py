@@ -53,9 +53,8 @@ def ensemble(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     config["specialists"]["template"]["replicas"] = 2
     config["intents"]["batch"] = {}
     config["classifier"]["timeout"] = 60
-    if request.param == "demo":
-        config["specialists"]["build"]["embeddings"] = True
-    else:
+    if request.param == "sim":
+        config["specialists"]["build"]["embeddings"] = False
         config |= simulated(folder)
     with serving_config(folder, yaml.safe_dump(config, sort_keys=False), seconds=600) as served:
         yield Ensemble(served, request.param, folder)

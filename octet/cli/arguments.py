@@ -68,9 +68,11 @@ def report_errors(command: str, call: Callable[[], int]) -> int:
 
 def started_as() -> list[str]:
     """Return the words with which this program was started, for commands that it prints."""
-    program = sys.argv[0]
+    program, python = sys.argv[0], sys.executable
     if Path(program).name == "__main__.py":
-        return [sys.executable, "-m", "octet.cli"]
+        return [python, "-m", "octet.cli"]
+    if program == "-c":
+        return ["octet"]
     found = shutil.which("octet")
     return ["octet"] if found is not None and Path(found).resolve() == Path(program).resolve() else [program]
 

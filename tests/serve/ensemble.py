@@ -115,7 +115,8 @@ def serving(folder: Path, config: str = TWO, *arguments: str, seconds: float = 1
     served = ServeProcess(file, folder, *arguments)
     pids: list[int] = []
     try:
-        served.until(lambda: "octet ready on" in served.out, seconds)
+        served.until(lambda: "octet ready on" in served.out or served.popen.poll() is not None, seconds)
+        assert "octet ready on" in served.out, f"octet serve ended: {served.err[-3000:]!r}"
         pids = served.pids
         yield served
     finally:
