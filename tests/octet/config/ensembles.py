@@ -141,6 +141,7 @@ def specialists(draw: st.DrawFn, name: str, all_names: list[str]) -> SpecialistC
         use_adapters=drawn.use_adapters if drawn.addresses else known[: len(drawn.use_adapters)],
         replicas=0 if drawn.addresses else drawn.replicas,
         cost_model=drawn.cost_model if drawn.engine == "sim" else None,
+        embeddings=drawn.embeddings and drawn.engine == "native",
     )
 
 
