@@ -28,7 +28,8 @@ PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) 
 test: lint $(MODULES)
 	$(PYTEST) -m "not slow"
 
-# The whole suite with the long proofs, and hundreds of new random examples of every property. Takes half an hour.
+# The whole suite with the long proofs, and hundreds of new random examples of every property. Takes half an hour, and the first
+# time also installs the clients of docs/http.md, nearly 3 GB.
 proofs: lint $(MODULES) $(CLIENTS)/.ready
 	OCTET_PROFILE=proofs $(PYTEST)
 

@@ -75,7 +75,7 @@ class HubFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class HubSnapshot:
     """The files of one commit in the cache of huggingface_hub. It is recorded in Octet's cache, as JSON."""
 
     commit: str
@@ -107,17 +107,17 @@ def _record_path(reference: HubReference) -> Path:
     return cache_directory() / "hub" / f"{quote(str(reference), safe='')}.json"
 
 
-def _read_record(path: Path) -> Snapshot | None:
+def _read_record(path: Path) -> HubSnapshot | None:
     """Return the recorded snapshot; None if there is none or it is damaged, so that it is resolved again."""
     try:
         record = json.loads(path.read_bytes())
         files = {str(name): HubFile(int(size), str(digest)) for name, (size, digest) in record["files"].items()}
-        return Snapshot(str(record["commit"]), Path(record["folder"]), files)
+        return HubSnapshot(str(record["commit"]), Path(record["folder"]), files)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _write_record(path: Path, snapshot: Snapshot) -> None:
+def _write_record(path: Path, snapshot: HubSnapshot) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {"commit": snapshot.commit, "folder": str(snapshot.folder), "files": dict(snapshot.files)}
     scratch = path.with_suffix(".new")
@@ -125,7 +125,9 @@ def _write_record(path: Path, snapshot: Snapshot) -> None:
     scratch.replace(path)
 
 
-def _download(reference: HubReference, kind: Kind, known: Snapshot | None, progress: Progress, say: Say) -> Snapshot:
+def _download(
+    reference: HubReference, kind: Kind, known: HubSnapshot | None, progress: Progress, say: Say
+) -> HubSnapshot:
     with _explain(reference):
         revision = known.commit if known is not None else reference.revision
         commit, listed, unreachable = _resolve(reference, revision)
@@ -143,7 +145,7 @@ def _download(reference: HubReference, kind: Kind, known: Snapshot | None, progr
                 raise
             raise unreachable from None  # the cache lists only the files that it holds
         _check_digests(reference, folder, {name: listed[name] for name in chosen}, progress)
-    return Snapshot(commit, folder, {name: listed[name] for name in chosen})
+    return HubSnapshot(commit, folder, {name: listed[name] for name in chosen})
 
 
 def _resolve(reference: HubReference, revision: str) -> tuple[str, dict[str, HubFile], Exception | None]:
