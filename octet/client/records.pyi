@@ -41,6 +41,8 @@ class ForecastInfo(WireRecord):
     displaced: int
     # Number of lower-priority requests that were suspended for this one and still meet their deadlines.
     set_aside: int
+    # Until the first token.
+    first: float | None
 
 # Seconds. Unset for stages that the request did not reach.
 class ReplicaTimings(WireRecord):
@@ -66,10 +68,18 @@ class EstimateError(WireRecord):
     # Relative errors of forecast step durations.
     step_p50: float
     step_p90: float
-    # Relative errors of forecast total durations, for requests that no higher priority delayed.
+    # Relative errors of the forecast durations of requests that no higher priority delayed: to the end of an answer, for
+    # the number of tokens that it had.
     total_p50: float | None
     total_p90: float | None
+    # Number of these requests since the start. The errors are those of the last 256.
     num_requests: int
+    # To the first token.
+    first_p50: float | None
+    first_p90: float | None
+    # To the end that was stated at admission, when the number of tokens was unknown.
+    stated_p50: float | None
+    stated_p90: float | None
 
 class ResidentAdapter(WireRecord):
     name: str
@@ -147,11 +157,19 @@ class AttemptInfo(WireRecord):
     span_id: str
 
 class Shadow(WireRecord):
+    # Empty while the classifier has not chosen it, which happens only for the reason rule_routed.
     specialist: str
     # Adapter names.
     adapters: tuple[str, ...]
-    # low_confidence, fresh_lane, or demoted.
+    # low_confidence, fresh_lane, demoted, or rule_routed.
     why: str
+    # What had become of it when this receipt was written: sent (still running), answered, shed or failed. Empty before
+    # the end of the request.
+    outcome: str
+    # Why it was shed or failed. docs/routing.md lists the reasons.
+    reason: str
+    # The replica to which it was sent. Empty if it was not sent.
+    replica: str
 
 class Between(WireRecord):
     # Correctness breaker of the decision's primary: closed, shadow_only, recovering, held_open, held_closed.
@@ -163,7 +181,7 @@ class Between(WireRecord):
     why: str
     # The lane that was to answer: serving, or fresh while it has too few verified answers.
     lane: str
-    # The shadow request, whose answer no caller waits for. Unset if there was none.
+    # The planned shadow request, whose answer no caller waits for, and what became of it. Unset if none was planned.
     shadow: Shadow | None
     # Values of both knobs for this intent and specialist, and what last changed either: empty, escalation, operator.
     shadow_threshold: float
@@ -197,6 +215,15 @@ class Validation(WireRecord):
     detail: str
     seconds: float
 
+class VerifierStanding(WireRecord):
+    verifier: str
+    # Unset without samples.
+    pass_rate: float | None
+    samples: int
+    # Unset: none is learned yet.
+    floor: float | None
+    floor_learned: bool
+
 # Correctness breaker of a serving or candidate lane.
 class BreakerInfo(WireRecord):
     specialist: str
@@ -222,7 +249,17 @@ class BreakerInfo(WireRecord):
     fallback: str
     # Human-readable: the next state change and when it is due.
     outlook: str
+    # The verifier that says the worst of the lane. Pass rate, samples and floor above are by its verdicts.
     verifier: str
+    # Why the lane collapsed, such as `17 of the last 20 judged answers are degenerate`. Empty if it did not, or serves
+    # again.
+    collapse: str
+    # What makes the newest judged answers suspicious. Empty if nothing does.
+    suspicion: str
+    # Whether the floor was learned from the specialist's own answers.
+    floor_learned: bool
+    # The same by verifier.
+    verifiers: tuple[VerifierStanding, ...]
 
 class KnobInfo(WireRecord):
     # INTENT.shadow_threshold or INTENT.priority_floor; INTENT/SPECIALIST instead of INTENT for a single specialist.
@@ -245,7 +282,7 @@ class LaneInfo(WireRecord):
     # Hex sha256 of the content.
     digests: tuple[str, ...]
     revision: str
-    # serving, candidate, previous, retired, rolled_back.
+    # serving, candidate, previous, retired, rolled_back; starting for new weights that no replica runs yet.
     status: str
     since_unix_ms: int
     by: str
@@ -257,6 +294,10 @@ class LaneInfo(WireRecord):
     # Number of replicas that have loaded the lane, and number of all replicas.
     resident: int
     replicas: int
+    # What makes the newest judged answers of a serving or candidate lane suspicious. Empty if nothing does.
+    suspicion: str
+    # Where the model's weights are, if `octet serve` runs the replicas and knows it.
+    model: str
 
 class ReplicaInfo(WireRecord):
     name: str
@@ -296,6 +337,13 @@ class ShadowRow(WireRecord):
     agreed: int
     mean_similarity: float
 
+class ShadowReasonCount(WireRecord):
+    # shed or failed.
+    outcome: str
+    # As in ShadowOrder.reason.
+    reason: str
+    count: int
+
 class ShadowCounts(WireRecord):
     ordered: int
     sent: int
@@ -304,6 +352,8 @@ class ShadowCounts(WireRecord):
     failed: int
     # Comparisons that were completed.
     compared: int
+    # Shed and failed shadows by reason.
+    reasons: tuple[ShadowReasonCount, ...]
 
 class AuditEntry(WireRecord):
     number: int
@@ -343,6 +393,8 @@ class Comparison(WireRecord):
     shadow_outcome: str
     similarity: float
     agreed: bool
+    # What the classifier reads of the request's text. Empty unless the configuration keeps it.
+    text: str
     feature_indices: tuple[int, ...]
     feature_values: tuple[str, ...]
     classifier_digest: str
@@ -382,6 +434,8 @@ class Objective(WireRecord):
     met: bool
     # Shortest window first.
     burns: tuple[Burn, ...]
+    # For correctness: whether the target was learned.
+    learned: bool
 
 # Sent with every answer as the metadata `octet-slo`, and over HTTP as the header of the same name.
 class Slo(WireRecord):
@@ -390,14 +444,14 @@ class Slo(WireRecord):
     window_seconds: float
     # From the request's arrival at the router to the first chunk of the answer.
     ttft: Latency | None
-    # Between two chunks of an answer, as they leave the router.
+    # From one token of an answer to the next, as they leave the router.
     itl: Latency | None
     # From the replica's acceptance to the first chunk.
     admission_to_first_token: Latency | None
     # Pass rate of the serving lane's evaluated answers. Unset if there are none.
     pass_rate: float | None
     judged: int
-    # Unset: no floor is configured; the pass rate is only recorded.
+    # Unset: there is no floor (yet); the pass rate is only recorded.
     floor: float | None
     correctness_window_seconds: float
     # Number of answered requests, and the share of them that was preempted at least once (unset if there are none). This
@@ -410,6 +464,8 @@ class Slo(WireRecord):
     relative_error: float
     # Number of routers whose requests are included.
     routers: int
+    # Whether the floor was learned from the specialist's own answers.
+    floor_learned: bool
 
 class HistoryPoint(WireRecord):
     at_unix_ms: int

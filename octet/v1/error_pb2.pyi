@@ -85,20 +85,34 @@ ERROR_REASON_NO_TOOLS: ErrorReason
 ERROR_REASON_QUARANTINED: ErrorReason
 
 class Error(_message.Message):
-    __slots__ = ("reason", "field", "limit", "value", "message", "retry_after_ms")
+    __slots__ = ("reason", "field", "limit", "value", "message", "retry_after_ms", "ticket", "reservation")
     REASON_FIELD_NUMBER: _ClassVar[int]
     FIELD_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    RESERVATION_FIELD_NUMBER: _ClassVar[int]
     reason: ErrorReason
     field: str
     limit: str
     value: str
     message: str
     retry_after_ms: int
-    def __init__(self, reason: _Optional[_Union[ErrorReason, str]] = ..., field: _Optional[str] = ..., limit: _Optional[str] = ..., value: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+    ticket: str
+    reservation: Reservation
+    def __init__(self, reason: _Optional[_Union[ErrorReason, str]] = ..., field: _Optional[str] = ..., limit: _Optional[str] = ..., value: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., ticket: _Optional[str] = ..., reservation: _Optional[_Union[Reservation, _Mapping]] = ...) -> None: ...
+
+class Reservation(_message.Message):
+    __slots__ = ("instance", "key", "kept_ms")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    KEPT_MS_FIELD_NUMBER: _ClassVar[int]
+    instance: str
+    key: str
+    kept_ms: int
+    def __init__(self, instance: _Optional[str] = ..., key: _Optional[str] = ..., kept_ms: _Optional[int] = ...) -> None: ...
 
 class StatusDetails(_message.Message):
     __slots__ = ("code", "message", "details")

@@ -8,10 +8,13 @@ from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 from octet.v1.error_pb2 import Error as Error
+from octet.v1.error_pb2 import Reservation as Reservation
 from octet.v1.error_pb2 import StatusDetails as StatusDetails
 from octet.v1.error_pb2 import RetryInfo as RetryInfo
 from octet.v1.error_pb2 import ErrorReason as ErrorReason
 from octet.v1.specialist_pb2 import GenerateRequest as GenerateRequest
+from octet.v1.specialist_pb2 import ReleaseReservationsRequest as ReleaseReservationsRequest
+from octet.v1.specialist_pb2 import ReleaseReservationsResponse as ReleaseReservationsResponse
 from octet.v1.specialist_pb2 import Structure as Structure
 from octet.v1.specialist_pb2 import Choices as Choices
 from octet.v1.specialist_pb2 import TokenIds as TokenIds
@@ -115,15 +118,17 @@ class DecisionSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DECISION_SOURCE_RULE: _ClassVar[DecisionSource]
     DECISION_SOURCE_CLASSIFIER: _ClassVar[DecisionSource]
     DECISION_SOURCE_DEFAULT: _ClassVar[DecisionSource]
+    DECISION_SOURCE_BARE: _ClassVar[DecisionSource]
 DECISION_SOURCE_UNSPECIFIED: DecisionSource
 DECISION_SOURCE_FORCED: DecisionSource
 DECISION_SOURCE_INTENT: DecisionSource
 DECISION_SOURCE_RULE: DecisionSource
 DECISION_SOURCE_CLASSIFIER: DecisionSource
 DECISION_SOURCE_DEFAULT: DecisionSource
+DECISION_SOURCE_BARE: DecisionSource
 
 class InferRequest(_message.Message):
-    __slots__ = ("request_id", "prompt", "template", "body", "messages", "intent", "force_specialists", "exclude_specialists", "adapters", "max_experts", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "priority", "timeout_ms", "first_token_timeout_ms", "session_id", "user_id", "tenant_salt", "metadata", "structure", "tools", "tool_choice", "validate", "embed")
+    __slots__ = ("request_id", "prompt", "template", "body", "messages", "intent", "force_specialists", "exclude_specialists", "adapters", "max_experts", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "priority", "timeout_ms", "first_token_timeout_ms", "session_id", "user_id", "tenant_salt", "metadata", "structure", "tools", "tool_choice", "validate", "embed", "ticket")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +165,7 @@ class InferRequest(_message.Message):
     TOOL_CHOICE_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_FIELD_NUMBER: _ClassVar[int]
     EMBED_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     prompt: str
     template: str
@@ -189,7 +195,8 @@ class InferRequest(_message.Message):
     tool_choice: _specialist_pb2.ToolChoice
     validate: bool
     embed: bool
-    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[str] = ..., template: _Optional[str] = ..., body: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_specialist_pb2.Message, _Mapping]]] = ..., intent: _Optional[str] = ..., force_specialists: _Optional[_Iterable[str]] = ..., exclude_specialists: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_experts: _Optional[int] = ..., sampling: _Optional[_Union[_specialist_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., context_size: _Optional[int] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., first_token_timeout_ms: _Optional[int] = ..., session_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tenant_salt: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., structure: _Optional[_Union[_specialist_pb2.Structure, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[_specialist_pb2.Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[_specialist_pb2.ToolChoice, _Mapping]] = ..., validate: _Optional[bool] = ..., embed: _Optional[bool] = ...) -> None: ...
+    ticket: str
+    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[str] = ..., template: _Optional[str] = ..., body: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_specialist_pb2.Message, _Mapping]]] = ..., intent: _Optional[str] = ..., force_specialists: _Optional[_Iterable[str]] = ..., exclude_specialists: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_experts: _Optional[int] = ..., sampling: _Optional[_Union[_specialist_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., context_size: _Optional[int] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., first_token_timeout_ms: _Optional[int] = ..., session_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tenant_salt: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., structure: _Optional[_Union[_specialist_pb2.Structure, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[_specialist_pb2.Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[_specialist_pb2.ToolChoice, _Mapping]] = ..., validate: _Optional[bool] = ..., embed: _Optional[bool] = ..., ticket: _Optional[str] = ...) -> None: ...
 
 class InferEvent(_message.Message):
     __slots__ = ("routed", "chunk", "receipt")
@@ -308,7 +315,7 @@ class Attempt(_message.Message):
     def __init__(self, specialist: _Optional[str] = ..., replica: _Optional[str] = ..., reason: _Optional[_Union[_error_pb2_1.ErrorReason, str]] = ..., message: _Optional[str] = ..., seconds: _Optional[float] = ..., began: _Optional[float] = ..., span_id: _Optional[str] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("request_id", "decision", "specialist", "replica", "lane", "attempts", "accepted", "usage", "timings", "error", "breaker", "trace_id", "created_unix_ms", "priority", "session_id", "between", "session_source", "validation", "caller", "tenant", "span_id")
+    __slots__ = ("request_id", "decision", "specialist", "replica", "lane", "attempts", "accepted", "usage", "timings", "error", "breaker", "trace_id", "created_unix_ms", "priority", "session_id", "between", "session_source", "validation", "caller", "tenant", "span_id", "experts_used")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
     SPECIALIST_FIELD_NUMBER: _ClassVar[int]
@@ -330,6 +337,7 @@ class Receipt(_message.Message):
     CALLER_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     SPAN_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPERTS_USED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     decision: Decision
     specialist: str
@@ -351,7 +359,8 @@ class Receipt(_message.Message):
     caller: str
     tenant: str
     span_id: str
-    def __init__(self, request_id: _Optional[str] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., specialist: _Optional[str] = ..., replica: _Optional[str] = ..., lane: _Optional[_Union[_specialist_pb2.Lane, _Mapping]] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., accepted: _Optional[_Union[_specialist_pb2.Accepted, _Mapping]] = ..., usage: _Optional[_Union[_specialist_pb2.Usage, _Mapping]] = ..., timings: _Optional[_Union[RouterTimings, _Mapping]] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., breaker: _Optional[str] = ..., trace_id: _Optional[str] = ..., created_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., session_id: _Optional[str] = ..., between: _Optional[_Union[Between, _Mapping]] = ..., session_source: _Optional[str] = ..., validation: _Optional[_Union[Validation, _Mapping]] = ..., caller: _Optional[str] = ..., tenant: _Optional[str] = ..., span_id: _Optional[str] = ...) -> None: ...
+    experts_used: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, request_id: _Optional[str] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., specialist: _Optional[str] = ..., replica: _Optional[str] = ..., lane: _Optional[_Union[_specialist_pb2.Lane, _Mapping]] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., accepted: _Optional[_Union[_specialist_pb2.Accepted, _Mapping]] = ..., usage: _Optional[_Union[_specialist_pb2.Usage, _Mapping]] = ..., timings: _Optional[_Union[RouterTimings, _Mapping]] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., breaker: _Optional[str] = ..., trace_id: _Optional[str] = ..., created_unix_ms: _Optional[int] = ..., priority: _Optional[int] = ..., session_id: _Optional[str] = ..., between: _Optional[_Union[Between, _Mapping]] = ..., session_source: _Optional[str] = ..., validation: _Optional[_Union[Validation, _Mapping]] = ..., caller: _Optional[str] = ..., tenant: _Optional[str] = ..., span_id: _Optional[str] = ..., experts_used: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Validation(_message.Message):
     __slots__ = ("verifier", "outcome", "detail", "seconds")
@@ -390,14 +399,20 @@ class Between(_message.Message):
     def __init__(self, correctness: _Optional[str] = ..., instead_of: _Optional[str] = ..., why: _Optional[str] = ..., lane: _Optional[str] = ..., shadow: _Optional[_Union[ShadowOrder, _Mapping]] = ..., shadow_threshold: _Optional[float] = ..., priority_floor: _Optional[int] = ..., knobs_by: _Optional[str] = ..., spilled: _Optional[bool] = ..., lead: _Optional[str] = ...) -> None: ...
 
 class ShadowOrder(_message.Message):
-    __slots__ = ("specialist", "adapters", "why")
+    __slots__ = ("specialist", "adapters", "why", "outcome", "reason", "replica")
     SPECIALIST_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
     specialist: str
     adapters: _containers.RepeatedScalarFieldContainer[str]
     why: str
-    def __init__(self, specialist: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., why: _Optional[str] = ...) -> None: ...
+    outcome: str
+    reason: str
+    replica: str
+    def __init__(self, specialist: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., why: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., replica: _Optional[str] = ...) -> None: ...
 
 class RouterTimings(_message.Message):
     __slots__ = ("decided", "dispatched", "accepted", "first_chunk", "total", "answered", "waited")

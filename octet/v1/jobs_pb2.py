@@ -40,33 +40,33 @@ except AttributeError:
 from octet.v1.error_pb2 import *
 from octet.v1.inference_pb2 import *
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13octet/v1/jobs.proto\x12\x08octet.v1\x1a\x14octet/v1/error.proto\x1a\x18octet/v1/inference.proto\"T\n\x10SubmitJobRequest\x12\'\n\x07request\x18\x01 \x01(\x0b\x32\x16.octet.v1.InferRequest\x12\x17\n\x0fidempotency_key\x18\x02 \x01(\t\"\xce\x02\n\x03Job\x12\n\n\x02id\x18\x01 \x01(\t\x12#\n\x06status\x18\x02 \x01(\x0e\x32\x13.octet.v1.JobStatus\x12\x19\n\x11submitted_unix_ms\x18\x03 \x01(\x03\x12\x1c\n\x0fstarted_unix_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x1a\n\rended_unix_ms\x18\x05 \x01(\x03H\x01\x88\x01\x01\x12\x0c\n\x04text\x18\x06 \x01(\t\x12&\n\ntool_calls\x18\x07 \x03(\x0b\x32\x12.octet.v1.ToolCall\x12\x0f\n\x07partial\x18\x08 \x01(\x08\x12\x1e\n\x05\x65rror\x18\t \x01(\x0b\x32\x0f.octet.v1.Error\x12\"\n\x07receipt\x18\n \x01(\x0b\x32\x11.octet.v1.Receipt\x12\x10\n\x08\x61ttempts\x18\x0b \x01(\x03\x42\x12\n\x10_started_unix_msB\x10\n\x0e_ended_unix_ms\"+\n\rGetJobRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\"O\n\x0fListJobsRequest\x12\x12\n\x05limit\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06\x62\x65\x66ore\x18\x02 \x01(\t\x12\x0e\n\x06tenant\x18\x03 \x01(\tB\x08\n\x06_limit\"/\n\x10ListJobsResponse\x12\x1b\n\x04jobs\x18\x01 \x03(\x0b\x32\r.octet.v1.Job\",\n\x0fWatchJobRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x03\"\x90\x01\n\x08JobEvent\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x1f\n\x06status\x18\x02 \x01(\x0b\x32\r.octet.v1.JobH\x00\x12 \n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x0f.octet.v1.ChunkH\x00\x12(\n\trestarted\x18\x04 \x01(\x0b\x32\x13.octet.v1.RestartedH\x00\x42\x07\n\x05\x65vent\"\x1c\n\tRestarted\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x03\".\n\x10\x43\x61ncelJobRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t*\x9c\x01\n\tJobStatus\x12\x1a\n\x16JOB_STATUS_UNSPECIFIED\x10\x00\x12\x15\n\x11JOB_STATUS_QUEUED\x10\x01\x12\x16\n\x12JOB_STATUS_RUNNING\x10\x02\x12\x13\n\x0fJOB_STATUS_DONE\x10\x03\x12\x15\n\x11JOB_STATUS_FAILED\x10\x04\x12\x18\n\x14JOB_STATUS_CANCELLED\x10\x05\x32\xa8\x02\n\x04Jobs\x12\x36\n\tSubmitJob\x12\x1a.octet.v1.SubmitJobRequest\x1a\r.octet.v1.Job\x12\x30\n\x06GetJob\x12\x17.octet.v1.GetJobRequest\x1a\r.octet.v1.Job\x12\x41\n\x08ListJobs\x12\x19.octet.v1.ListJobsRequest\x1a\x1a.octet.v1.ListJobsResponse\x12;\n\x08WatchJob\x12\x19.octet.v1.WatchJobRequest\x1a\x12.octet.v1.JobEvent0\x01\x12\x36\n\tCancelJob\x12\x1a.octet.v1.CancelJobRequest\x1a\r.octet.v1.JobP\x00P\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13octet/v1/jobs.proto\x12\x08octet.v1\x1a\x14octet/v1/error.proto\x1a\x18octet/v1/inference.proto\"T\n\x10SubmitJobRequest\x12\'\n\x07request\x18\x01 \x01(\x0b\x32\x16.octet.v1.InferRequest\x12\x17\n\x0fidempotency_key\x18\x02 \x01(\t\"\x84\x03\n\x03Job\x12\n\n\x02id\x18\x01 \x01(\t\x12#\n\x06status\x18\x02 \x01(\x0e\x32\x13.octet.v1.JobStatus\x12\x19\n\x11submitted_unix_ms\x18\x03 \x01(\x03\x12\x1c\n\x0fstarted_unix_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x1a\n\rended_unix_ms\x18\x05 \x01(\x03H\x01\x88\x01\x01\x12\x0c\n\x04text\x18\x06 \x01(\t\x12&\n\ntool_calls\x18\x07 \x03(\x0b\x32\x12.octet.v1.ToolCall\x12\x0f\n\x07partial\x18\x08 \x01(\x08\x12\x1e\n\x05\x65rror\x18\t \x01(\x0b\x32\x0f.octet.v1.Error\x12\"\n\x07receipt\x18\n \x01(\x0b\x32\x11.octet.v1.Receipt\x12\x10\n\x08\x61ttempts\x18\x0b \x01(\x03\x12\x1e\n\x11\x65stimated_wait_ms\x18_ \x01(\x03H\x02\x88\x01\x01\x42\x12\n\x10_started_unix_msB\x10\n\x0e_ended_unix_msB\x14\n\x12_estimated_wait_ms\"+\n\rGetJobRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\"O\n\x0fListJobsRequest\x12\x12\n\x05limit\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06\x62\x65\x66ore\x18\x02 \x01(\t\x12\x0e\n\x06tenant\x18\x03 \x01(\tB\x08\n\x06_limit\"/\n\x10ListJobsResponse\x12\x1b\n\x04jobs\x18\x01 \x03(\x0b\x32\r.octet.v1.Job\",\n\x0fWatchJobRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x03\"\x90\x01\n\x08JobEvent\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x1f\n\x06status\x18\x02 \x01(\x0b\x32\r.octet.v1.JobH\x00\x12 \n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x0f.octet.v1.ChunkH\x00\x12(\n\trestarted\x18\x04 \x01(\x0b\x32\x13.octet.v1.RestartedH\x00\x42\x07\n\x05\x65vent\"\x1c\n\tRestarted\x12\x0f\n\x07\x61ttempt\x18\x01 \x01(\x03\".\n\x10\x43\x61ncelJobRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t*\x9c\x01\n\tJobStatus\x12\x1a\n\x16JOB_STATUS_UNSPECIFIED\x10\x00\x12\x15\n\x11JOB_STATUS_QUEUED\x10\x01\x12\x16\n\x12JOB_STATUS_RUNNING\x10\x02\x12\x13\n\x0fJOB_STATUS_DONE\x10\x03\x12\x15\n\x11JOB_STATUS_FAILED\x10\x04\x12\x18\n\x14JOB_STATUS_CANCELLED\x10\x05\x32\xa8\x02\n\x04Jobs\x12\x36\n\tSubmitJob\x12\x1a.octet.v1.SubmitJobRequest\x1a\r.octet.v1.Job\x12\x30\n\x06GetJob\x12\x17.octet.v1.GetJobRequest\x1a\r.octet.v1.Job\x12\x41\n\x08ListJobs\x12\x19.octet.v1.ListJobsRequest\x1a\x1a.octet.v1.ListJobsResponse\x12;\n\x08WatchJob\x12\x19.octet.v1.WatchJobRequest\x1a\x12.octet.v1.JobEvent0\x01\x12\x36\n\tCancelJob\x12\x1a.octet.v1.CancelJobRequest\x1a\r.octet.v1.JobP\x00P\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'octet.v1.jobs_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOBSTATUS']._serialized_start=951
-  _globals['_JOBSTATUS']._serialized_end=1107
+  _globals['_JOBSTATUS']._serialized_start=1005
+  _globals['_JOBSTATUS']._serialized_end=1161
   _globals['_SUBMITJOBREQUEST']._serialized_start=81
   _globals['_SUBMITJOBREQUEST']._serialized_end=165
   _globals['_JOB']._serialized_start=168
-  _globals['_JOB']._serialized_end=502
-  _globals['_GETJOBREQUEST']._serialized_start=504
-  _globals['_GETJOBREQUEST']._serialized_end=547
-  _globals['_LISTJOBSREQUEST']._serialized_start=549
-  _globals['_LISTJOBSREQUEST']._serialized_end=628
-  _globals['_LISTJOBSRESPONSE']._serialized_start=630
-  _globals['_LISTJOBSRESPONSE']._serialized_end=677
-  _globals['_WATCHJOBREQUEST']._serialized_start=679
-  _globals['_WATCHJOBREQUEST']._serialized_end=723
-  _globals['_JOBEVENT']._serialized_start=726
-  _globals['_JOBEVENT']._serialized_end=870
-  _globals['_RESTARTED']._serialized_start=872
-  _globals['_RESTARTED']._serialized_end=900
-  _globals['_CANCELJOBREQUEST']._serialized_start=902
-  _globals['_CANCELJOBREQUEST']._serialized_end=948
-  _globals['_JOBS']._serialized_start=1110
-  _globals['_JOBS']._serialized_end=1406
+  _globals['_JOB']._serialized_end=556
+  _globals['_GETJOBREQUEST']._serialized_start=558
+  _globals['_GETJOBREQUEST']._serialized_end=601
+  _globals['_LISTJOBSREQUEST']._serialized_start=603
+  _globals['_LISTJOBSREQUEST']._serialized_end=682
+  _globals['_LISTJOBSRESPONSE']._serialized_start=684
+  _globals['_LISTJOBSRESPONSE']._serialized_end=731
+  _globals['_WATCHJOBREQUEST']._serialized_start=733
+  _globals['_WATCHJOBREQUEST']._serialized_end=777
+  _globals['_JOBEVENT']._serialized_start=780
+  _globals['_JOBEVENT']._serialized_end=924
+  _globals['_RESTARTED']._serialized_start=926
+  _globals['_RESTARTED']._serialized_end=954
+  _globals['_CANCELJOBREQUEST']._serialized_start=956
+  _globals['_CANCELJOBREQUEST']._serialized_end=1002
+  _globals['_JOBS']._serialized_start=1164
+  _globals['_JOBS']._serialized_end=1460
 # @@protoc_insertion_point(module_scope)

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 from octet.v1.error_pb2 import Error as Error
+from octet.v1.error_pb2 import Reservation as Reservation
 from octet.v1.error_pb2 import StatusDetails as StatusDetails
 from octet.v1.error_pb2 import RetryInfo as RetryInfo
 from octet.v1.error_pb2 import ErrorReason as ErrorReason
@@ -71,6 +72,7 @@ DECISION_SOURCE_INTENT: _inference_pb2.DecisionSource
 DECISION_SOURCE_RULE: _inference_pb2.DecisionSource
 DECISION_SOURCE_CLASSIFIER: _inference_pb2.DecisionSource
 DECISION_SOURCE_DEFAULT: _inference_pb2.DecisionSource
+DECISION_SOURCE_BARE: _inference_pb2.DecisionSource
 
 class JobStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -96,7 +98,7 @@ class SubmitJobRequest(_message.Message):
     def __init__(self, request: _Optional[_Union[_inference_pb2.InferRequest, _Mapping]] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "status", "submitted_unix_ms", "started_unix_ms", "ended_unix_ms", "text", "tool_calls", "partial", "error", "receipt", "attempts")
+    __slots__ = ("id", "status", "submitted_unix_ms", "started_unix_ms", "ended_unix_ms", "text", "tool_calls", "partial", "error", "receipt", "attempts", "estimated_wait_ms")
     ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     SUBMITTED_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +110,7 @@ class Job(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RECEIPT_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    ESTIMATED_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     id: str
     status: JobStatus
     submitted_unix_ms: int
@@ -119,7 +122,8 @@ class Job(_message.Message):
     error: _error_pb2_1.Error
     receipt: _inference_pb2.Receipt
     attempts: int
-    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., submitted_unix_ms: _Optional[int] = ..., started_unix_ms: _Optional[int] = ..., ended_unix_ms: _Optional[int] = ..., text: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_specialist_pb2.ToolCall, _Mapping]]] = ..., partial: _Optional[bool] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., receipt: _Optional[_Union[_inference_pb2.Receipt, _Mapping]] = ..., attempts: _Optional[int] = ...) -> None: ...
+    estimated_wait_ms: int
+    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[JobStatus, str]] = ..., submitted_unix_ms: _Optional[int] = ..., started_unix_ms: _Optional[int] = ..., ended_unix_ms: _Optional[int] = ..., text: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_specialist_pb2.ToolCall, _Mapping]]] = ..., partial: _Optional[bool] = ..., error: _Optional[_Union[_error_pb2_1.Error, _Mapping]] = ..., receipt: _Optional[_Union[_inference_pb2.Receipt, _Mapping]] = ..., attempts: _Optional[int] = ..., estimated_wait_ms: _Optional[int] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
     __slots__ = ("id", "tenant")

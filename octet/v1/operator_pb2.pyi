@@ -15,13 +15,16 @@ from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 from octet.v1.control_pb2 import BreakerInfo as BreakerInfo
+from octet.v1.control_pb2 import VerifierStanding as VerifierStanding
 from octet.v1.control_pb2 import KnobInfo as KnobInfo
 from octet.v1.control_pb2 import LaneInfo as LaneInfo
 from octet.v1.control_pb2 import ReplicaInfo as ReplicaInfo
 from octet.v1.control_pb2 import ShadowCounts as ShadowCounts
+from octet.v1.control_pb2 import ShadowReasonCount as ShadowReasonCount
 from octet.v1.control_pb2 import ShadowRow as ShadowRow
 from octet.v1.control_pb2 import AuditEntry as AuditEntry
 from octet.v1.error_pb2 import Error as Error
+from octet.v1.error_pb2 import Reservation as Reservation
 from octet.v1.error_pb2 import StatusDetails as StatusDetails
 from octet.v1.error_pb2 import RetryInfo as RetryInfo
 from octet.v1.error_pb2 import ErrorReason as ErrorReason
@@ -99,6 +102,7 @@ DECISION_SOURCE_INTENT: _inference_pb2.DecisionSource
 DECISION_SOURCE_RULE: _inference_pb2.DecisionSource
 DECISION_SOURCE_CLASSIFIER: _inference_pb2.DecisionSource
 DECISION_SOURCE_DEFAULT: _inference_pb2.DecisionSource
+DECISION_SOURCE_BARE: _inference_pb2.DecisionSource
 
 class GetSloRequest(_message.Message):
     __slots__ = ("specialist",)
@@ -149,16 +153,20 @@ class ExplainRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class Story(_message.Message):
-    __slots__ = ("receipt", "comparison", "judged", "changes")
+    __slots__ = ("receipt", "comparison", "judged", "judged_kind", "judged_why", "changes")
     RECEIPT_FIELD_NUMBER: _ClassVar[int]
     COMPARISON_FIELD_NUMBER: _ClassVar[int]
     JUDGED_FIELD_NUMBER: _ClassVar[int]
+    JUDGED_KIND_FIELD_NUMBER: _ClassVar[int]
+    JUDGED_WHY_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     receipt: _inference_pb2.Receipt
     comparison: Comparison
     judged: str
+    judged_kind: str
+    judged_why: str
     changes: _containers.RepeatedCompositeFieldContainer[_control_pb2_1.AuditEntry]
-    def __init__(self, receipt: _Optional[_Union[_inference_pb2.Receipt, _Mapping]] = ..., comparison: _Optional[_Union[Comparison, _Mapping]] = ..., judged: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[_control_pb2_1.AuditEntry, _Mapping]]] = ...) -> None: ...
+    def __init__(self, receipt: _Optional[_Union[_inference_pb2.Receipt, _Mapping]] = ..., comparison: _Optional[_Union[Comparison, _Mapping]] = ..., judged: _Optional[str] = ..., judged_kind: _Optional[str] = ..., judged_why: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[_control_pb2_1.AuditEntry, _Mapping]]] = ...) -> None: ...
 
 class Change(_message.Message):
     __slots__ = ("who", "why")
@@ -191,6 +199,14 @@ class HoldBreakerRequest(_message.Message):
     def __init__(self, specialist: _Optional[str] = ..., hold: _Optional[str] = ..., change: _Optional[_Union[Change, _Mapping]] = ...) -> None: ...
 
 class ReleaseBreakerRequest(_message.Message):
+    __slots__ = ("specialist", "change")
+    SPECIALIST_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    specialist: str
+    change: Change
+    def __init__(self, specialist: _Optional[str] = ..., change: _Optional[_Union[Change, _Mapping]] = ...) -> None: ...
+
+class RelearnFloorRequest(_message.Message):
     __slots__ = ("specialist", "change")
     SPECIALIST_FIELD_NUMBER: _ClassVar[int]
     CHANGE_FIELD_NUMBER: _ClassVar[int]
@@ -249,6 +265,18 @@ class LoadLaneRequest(_message.Message):
     name: str
     change: Change
     def __init__(self, specialist: _Optional[str] = ..., path: _Optional[str] = ..., name: _Optional[str] = ..., change: _Optional[_Union[Change, _Mapping]] = ...) -> None: ...
+
+class RefreshModelRequest(_message.Message):
+    __slots__ = ("specialist", "model", "digest", "change")
+    SPECIALIST_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    specialist: str
+    model: str
+    digest: str
+    change: Change
+    def __init__(self, specialist: _Optional[str] = ..., model: _Optional[str] = ..., digest: _Optional[str] = ..., change: _Optional[_Union[Change, _Mapping]] = ...) -> None: ...
 
 class PromoteLaneRequest(_message.Message):
     __slots__ = ("specialist", "name", "change")
@@ -315,7 +343,7 @@ class ListComparisonsRequest(_message.Message):
     def __init__(self, last_seconds: _Optional[float] = ...) -> None: ...
 
 class Comparison(_message.Message):
-    __slots__ = ("request_id", "at_unix_ms", "intent", "primary", "shadow", "why", "confidence", "primary_outcome", "shadow_outcome", "similarity", "agreed", "feature_indices", "feature_values", "classifier_digest")
+    __slots__ = ("request_id", "at_unix_ms", "intent", "primary", "shadow", "why", "confidence", "primary_outcome", "shadow_outcome", "similarity", "agreed", "text", "feature_indices", "feature_values", "classifier_digest")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     AT_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     INTENT_FIELD_NUMBER: _ClassVar[int]
@@ -327,6 +355,7 @@ class Comparison(_message.Message):
     SHADOW_OUTCOME_FIELD_NUMBER: _ClassVar[int]
     SIMILARITY_FIELD_NUMBER: _ClassVar[int]
     AGREED_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
     FEATURE_INDICES_FIELD_NUMBER: _ClassVar[int]
     FEATURE_VALUES_FIELD_NUMBER: _ClassVar[int]
     CLASSIFIER_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -341,10 +370,11 @@ class Comparison(_message.Message):
     shadow_outcome: str
     similarity: float
     agreed: bool
+    text: str
     feature_indices: _containers.RepeatedScalarFieldContainer[int]
     feature_values: _containers.RepeatedScalarFieldContainer[float]
     classifier_digest: str
-    def __init__(self, request_id: _Optional[str] = ..., at_unix_ms: _Optional[int] = ..., intent: _Optional[str] = ..., primary: _Optional[str] = ..., shadow: _Optional[str] = ..., why: _Optional[str] = ..., confidence: _Optional[float] = ..., primary_outcome: _Optional[str] = ..., shadow_outcome: _Optional[str] = ..., similarity: _Optional[float] = ..., agreed: _Optional[bool] = ..., feature_indices: _Optional[_Iterable[int]] = ..., feature_values: _Optional[_Iterable[float]] = ..., classifier_digest: _Optional[str] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., at_unix_ms: _Optional[int] = ..., intent: _Optional[str] = ..., primary: _Optional[str] = ..., shadow: _Optional[str] = ..., why: _Optional[str] = ..., confidence: _Optional[float] = ..., primary_outcome: _Optional[str] = ..., shadow_outcome: _Optional[str] = ..., similarity: _Optional[float] = ..., agreed: _Optional[bool] = ..., text: _Optional[str] = ..., feature_indices: _Optional[_Iterable[int]] = ..., feature_values: _Optional[_Iterable[float]] = ..., classifier_digest: _Optional[str] = ...) -> None: ...
 
 class ListAuditRequest(_message.Message):
     __slots__ = ("most", "subject")

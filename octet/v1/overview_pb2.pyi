@@ -10,13 +10,16 @@ from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 from octet.v1.control_pb2 import BreakerInfo as BreakerInfo
+from octet.v1.control_pb2 import VerifierStanding as VerifierStanding
 from octet.v1.control_pb2 import KnobInfo as KnobInfo
 from octet.v1.control_pb2 import LaneInfo as LaneInfo
 from octet.v1.control_pb2 import ReplicaInfo as ReplicaInfo
 from octet.v1.control_pb2 import ShadowCounts as ShadowCounts
+from octet.v1.control_pb2 import ShadowReasonCount as ShadowReasonCount
 from octet.v1.control_pb2 import ShadowRow as ShadowRow
 from octet.v1.control_pb2 import AuditEntry as AuditEntry
 from octet.v1.error_pb2 import Error as Error
+from octet.v1.error_pb2 import Reservation as Reservation
 from octet.v1.error_pb2 import StatusDetails as StatusDetails
 from octet.v1.error_pb2 import RetryInfo as RetryInfo
 from octet.v1.error_pb2 import ErrorReason as ErrorReason
@@ -27,6 +30,8 @@ from octet.v1.slo_pb2 import Burn as Burn
 from octet.v1.slo_pb2 import SloSlice as SloSlice
 from octet.v1.slo_pb2 import SloTally as SloTally
 from octet.v1.specialist_pb2 import GenerateRequest as GenerateRequest
+from octet.v1.specialist_pb2 import ReleaseReservationsRequest as ReleaseReservationsRequest
+from octet.v1.specialist_pb2 import ReleaseReservationsResponse as ReleaseReservationsResponse
 from octet.v1.specialist_pb2 import Structure as Structure
 from octet.v1.specialist_pb2 import Choices as Choices
 from octet.v1.specialist_pb2 import TokenIds as TokenIds

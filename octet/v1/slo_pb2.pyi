@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Slo(_message.Message):
-    __slots__ = ("specialist", "window_seconds", "ttft", "itl", "admission_to_first_token", "pass_rate", "judged", "floor", "correctness_window_seconds", "answered", "preempted_once", "objectives", "relative_error", "routers")
+    __slots__ = ("specialist", "window_seconds", "ttft", "itl", "admission_to_first_token", "pass_rate", "judged", "floor", "correctness_window_seconds", "answered", "preempted_once", "objectives", "relative_error", "routers", "floor_learned")
     SPECIALIST_FIELD_NUMBER: _ClassVar[int]
     WINDOW_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TTFT_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class Slo(_message.Message):
     OBJECTIVES_FIELD_NUMBER: _ClassVar[int]
     RELATIVE_ERROR_FIELD_NUMBER: _ClassVar[int]
     ROUTERS_FIELD_NUMBER: _ClassVar[int]
+    FLOOR_LEARNED_FIELD_NUMBER: _ClassVar[int]
     specialist: str
     window_seconds: float
     ttft: Latency
@@ -36,7 +37,8 @@ class Slo(_message.Message):
     objectives: _containers.RepeatedCompositeFieldContainer[Objective]
     relative_error: float
     routers: int
-    def __init__(self, specialist: _Optional[str] = ..., window_seconds: _Optional[float] = ..., ttft: _Optional[_Union[Latency, _Mapping]] = ..., itl: _Optional[_Union[Latency, _Mapping]] = ..., admission_to_first_token: _Optional[_Union[Latency, _Mapping]] = ..., pass_rate: _Optional[float] = ..., judged: _Optional[int] = ..., floor: _Optional[float] = ..., correctness_window_seconds: _Optional[float] = ..., answered: _Optional[int] = ..., preempted_once: _Optional[float] = ..., objectives: _Optional[_Iterable[_Union[Objective, _Mapping]]] = ..., relative_error: _Optional[float] = ..., routers: _Optional[int] = ...) -> None: ...
+    floor_learned: bool
+    def __init__(self, specialist: _Optional[str] = ..., window_seconds: _Optional[float] = ..., ttft: _Optional[_Union[Latency, _Mapping]] = ..., itl: _Optional[_Union[Latency, _Mapping]] = ..., admission_to_first_token: _Optional[_Union[Latency, _Mapping]] = ..., pass_rate: _Optional[float] = ..., judged: _Optional[int] = ..., floor: _Optional[float] = ..., correctness_window_seconds: _Optional[float] = ..., answered: _Optional[int] = ..., preempted_once: _Optional[float] = ..., objectives: _Optional[_Iterable[_Union[Objective, _Mapping]]] = ..., relative_error: _Optional[float] = ..., routers: _Optional[int] = ..., floor_learned: _Optional[bool] = ...) -> None: ...
 
 class Latency(_message.Message):
     __slots__ = ("samples", "p50", "p95", "p99")
@@ -51,20 +53,22 @@ class Latency(_message.Message):
     def __init__(self, samples: _Optional[int] = ..., p50: _Optional[float] = ..., p95: _Optional[float] = ..., p99: _Optional[float] = ...) -> None: ...
 
 class Objective(_message.Message):
-    __slots__ = ("name", "target", "share", "current", "met", "burns")
+    __slots__ = ("name", "target", "share", "current", "met", "burns", "learned")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     CURRENT_FIELD_NUMBER: _ClassVar[int]
     MET_FIELD_NUMBER: _ClassVar[int]
     BURNS_FIELD_NUMBER: _ClassVar[int]
+    LEARNED_FIELD_NUMBER: _ClassVar[int]
     name: str
     target: float
     share: float
     current: float
     met: bool
     burns: _containers.RepeatedCompositeFieldContainer[Burn]
-    def __init__(self, name: _Optional[str] = ..., target: _Optional[float] = ..., share: _Optional[float] = ..., current: _Optional[float] = ..., met: _Optional[bool] = ..., burns: _Optional[_Iterable[_Union[Burn, _Mapping]]] = ...) -> None: ...
+    learned: bool
+    def __init__(self, name: _Optional[str] = ..., target: _Optional[float] = ..., share: _Optional[float] = ..., current: _Optional[float] = ..., met: _Optional[bool] = ..., burns: _Optional[_Iterable[_Union[Burn, _Mapping]]] = ..., learned: _Optional[bool] = ...) -> None: ...
 
 class Burn(_message.Message):
     __slots__ = ("window_seconds", "samples", "rate")

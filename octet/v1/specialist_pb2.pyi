@@ -6,6 +6,7 @@ from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 from octet.v1.error_pb2 import Error as Error
+from octet.v1.error_pb2 import Reservation as Reservation
 from octet.v1.error_pb2 import StatusDetails as StatusDetails
 from octet.v1.error_pb2 import RetryInfo as RetryInfo
 from octet.v1.error_pb2 import ErrorReason as ErrorReason
@@ -84,7 +85,7 @@ MISS_REASON_NO_SESSION: MissReason
 MISS_REASON_NO_BOUNDARY: MissReason
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "tokens", "chat", "adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "priority", "timeout_ms", "first_token_timeout_ms", "tenant_salt", "context_size", "shadow", "session_key", "structure", "embed")
+    __slots__ = ("request_id", "text", "tokens", "chat", "adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "priority", "timeout_ms", "first_token_timeout_ms", "tenant_salt", "context_size", "shadow", "session_key", "structure", "embed", "reserve_for", "reservation")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +106,8 @@ class GenerateRequest(_message.Message):
     SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
     STRUCTURE_FIELD_NUMBER: _ClassVar[int]
     EMBED_FIELD_NUMBER: _ClassVar[int]
+    RESERVE_FOR_FIELD_NUMBER: _ClassVar[int]
+    RESERVATION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     tokens: TokenIds
@@ -125,7 +128,19 @@ class GenerateRequest(_message.Message):
     session_key: bytes
     structure: Structure
     embed: bool
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., first_token_timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ..., context_size: _Optional[int] = ..., shadow: _Optional[bool] = ..., session_key: _Optional[bytes] = ..., structure: _Optional[_Union[Structure, _Mapping]] = ..., embed: _Optional[bool] = ...) -> None: ...
+    reserve_for: str
+    reservation: str
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., first_token_timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ..., context_size: _Optional[int] = ..., shadow: _Optional[bool] = ..., session_key: _Optional[bytes] = ..., structure: _Optional[_Union[Structure, _Mapping]] = ..., embed: _Optional[bool] = ..., reserve_for: _Optional[str] = ..., reservation: _Optional[str] = ...) -> None: ...
+
+class ReleaseReservationsRequest(_message.Message):
+    __slots__ = ("keys",)
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, keys: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReleaseReservationsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Structure(_message.Message):
     __slots__ = ("json_object", "json_schema", "regex", "choice")
@@ -272,7 +287,7 @@ class Lane(_message.Message):
     def __init__(self, specialist: _Optional[str] = ..., revision: _Optional[str] = ..., adapter_digests: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Accepted(_message.Message):
-    __slots__ = ("request_id", "lane", "prompt_tokens", "queue_position", "max_tokens", "seed", "forecast")
+    __slots__ = ("request_id", "lane", "prompt_tokens", "queue_position", "max_tokens", "seed", "forecast", "reserved")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     LANE_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -280,6 +295,7 @@ class Accepted(_message.Message):
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     FORECAST_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     lane: Lane
     prompt_tokens: int
@@ -287,21 +303,24 @@ class Accepted(_message.Message):
     max_tokens: int
     seed: int
     forecast: Forecast
-    def __init__(self, request_id: _Optional[str] = ..., lane: _Optional[_Union[Lane, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., queue_position: _Optional[int] = ..., max_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., forecast: _Optional[_Union[Forecast, _Mapping]] = ...) -> None: ...
+    reserved: bool
+    def __init__(self, request_id: _Optional[str] = ..., lane: _Optional[_Union[Lane, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., queue_position: _Optional[int] = ..., max_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., forecast: _Optional[_Union[Forecast, _Mapping]] = ..., reserved: _Optional[bool] = ...) -> None: ...
 
 class Forecast(_message.Message):
-    __slots__ = ("wait", "total", "slack", "displaced", "set_aside")
+    __slots__ = ("wait", "total", "slack", "displaced", "set_aside", "first")
     WAIT_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     SLACK_FIELD_NUMBER: _ClassVar[int]
     DISPLACED_FIELD_NUMBER: _ClassVar[int]
     SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
     wait: float
     total: float
     slack: float
     displaced: int
     set_aside: int
-    def __init__(self, wait: _Optional[float] = ..., total: _Optional[float] = ..., slack: _Optional[float] = ..., displaced: _Optional[int] = ..., set_aside: _Optional[int] = ...) -> None: ...
+    first: float
+    def __init__(self, wait: _Optional[float] = ..., total: _Optional[float] = ..., slack: _Optional[float] = ..., displaced: _Optional[int] = ..., set_aside: _Optional[int] = ..., first: _Optional[float] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("text", "token_ids", "logprobs", "tool_calls", "embedding")
@@ -462,18 +481,26 @@ class GetMetricsResponse(_message.Message):
     def __init__(self, text: _Optional[bytes] = ...) -> None: ...
 
 class EstimateError(_message.Message):
-    __slots__ = ("step_p50", "step_p90", "total_p50", "total_p90", "num_requests")
+    __slots__ = ("step_p50", "step_p90", "total_p50", "total_p90", "num_requests", "first_p50", "first_p90", "stated_p50", "stated_p90")
     STEP_P50_FIELD_NUMBER: _ClassVar[int]
     STEP_P90_FIELD_NUMBER: _ClassVar[int]
     TOTAL_P50_FIELD_NUMBER: _ClassVar[int]
     TOTAL_P90_FIELD_NUMBER: _ClassVar[int]
     NUM_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_P50_FIELD_NUMBER: _ClassVar[int]
+    FIRST_P90_FIELD_NUMBER: _ClassVar[int]
+    STATED_P50_FIELD_NUMBER: _ClassVar[int]
+    STATED_P90_FIELD_NUMBER: _ClassVar[int]
     step_p50: float
     step_p90: float
     total_p50: float
     total_p90: float
     num_requests: int
-    def __init__(self, step_p50: _Optional[float] = ..., step_p90: _Optional[float] = ..., total_p50: _Optional[float] = ..., total_p90: _Optional[float] = ..., num_requests: _Optional[int] = ...) -> None: ...
+    first_p50: float
+    first_p90: float
+    stated_p50: float
+    stated_p90: float
+    def __init__(self, step_p50: _Optional[float] = ..., step_p90: _Optional[float] = ..., total_p50: _Optional[float] = ..., total_p90: _Optional[float] = ..., num_requests: _Optional[int] = ..., first_p50: _Optional[float] = ..., first_p90: _Optional[float] = ..., stated_p50: _Optional[float] = ..., stated_p90: _Optional[float] = ...) -> None: ...
 
 class Blocks(_message.Message):
     __slots__ = ("total", "free", "cached", "used")
