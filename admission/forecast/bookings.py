@@ -7,7 +7,8 @@ from math import exp, inf
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from admission.forecast.estimates import AnswerEstimate, AnswerLengths
+from admission.forecast.estimates import AnswerEstimate
+from admission.forecast.lengths import AnswerLengths
 from admission.policy import (
     PrefillTurns,
     Rank,
@@ -29,6 +30,7 @@ class Outlook:
     """Estimates in seconds from now, given the present queue, running work and measured rates."""
 
     wait: float  # until the first step
+    first: float  # until the first token
     total: float  # until the end of an answer of usual length
     slack: float | None  # from that end to the deadline; of two deadlines, to the one that is closer to being missed
 
@@ -39,6 +41,7 @@ class Admit:
     displaced: tuple[str, ...] = ()  # shadows and requests of lower priority that are shed for this request
     suspended: tuple[str, ...] = ()  # requests of lower priority with time to wait, to be resumed later
     estimate: AnswerEstimate | None = None  # the figures behind the outlook, to be compared with the real answer
+    reserved: bool = False  # whether the request takes a place that was reserved for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class Refuse:
     arithmetic: str  # the calculation, as a sentence
     retry_after: float | None  # seconds; None if nothing was measured yet, or if waiting would not help
     deadline: DeadlineKind = "end"  # for `deadline_unreachable`: which deadline of the request cannot be met
+    reservation: str = ""  # the key of the place that opens after `retry_after` seconds; empty if there is none
 
 
 AdmissionDecision = Admit | Refuse
@@ -94,6 +98,8 @@ class Booking:
     holder: str = ""
     caller: str = ""  # the same string for repeated attempts by the same caller; empty if unknown
     first_deadline: float | None = None  # of the first token
+    owner: str = ""  # to whom a place may be promised if the request is refused; empty if none is wanted
+    reservation: str = ""  # the key of the place that was promised for this request
 
 
 class BookedRequest:
@@ -110,6 +116,7 @@ class BookedRequest:
         self.is_running = False
         self.was_preempted = False
         self.generated = 0
+        self.first_at: float | None = None  # when the first token came
         hit_tokens = min(booking.hit_tokens, booking.prompt_tokens - 1)
         # Tokens to compute before the next one can be sampled; 0 while the request decodes.
         self.prompt_left = booking.prompt_tokens - hit_tokens
@@ -122,6 +129,8 @@ class BookedRequest:
         self.is_unsure = False  # whether the length is unknown: it is not exact, and no lengths are learnt yet
         self.estimate: AnswerEstimate | None = None
         self.num_higher = 0  # requests of higher priority that were admitted later
+        self.is_place = False  # whether this is no request yet, but a place that is kept for one
+        self.not_before = -inf  # it can begin then: a request to come, at its arrival
         self.recheck_at = -inf  # until this time, a suspended request is assumed to be able to meet its deadline
 
     def start(self, num_tokens: int, hit_tokens: int) -> None:
@@ -137,7 +146,9 @@ class BookedRequest:
         self.recheck_at = -inf
         self.prompt_left = max(1, min(self.prompt_left, int(self.slots)))
 
-    def grow(self, num_tokens: int) -> None:
+    def grow(self, num_tokens: int, now: float) -> None:
+        if self.first_at is None:
+            self.first_at = now
         self.generated += num_tokens
         self.prompt_left = 0
         self.slots += num_tokens
@@ -357,13 +368,17 @@ START_NOW = SimulationStart()
 class ExpectedArrivals(NamedTuple):
     """The load to expect besides the known work: when a request ends, another soon takes its slot."""
 
-    rows: float = 0.0  # rows that usually decode
+    rows: float = 0.0  # rows that usually decode; in rounds with more known rows, no others are expected
+    ramp: float = 0.0  # if above 0: the rows come besides the known ones, and nearly all after this many seconds
     prefill: float = 0.0  # share of the time that usually goes into prompts
     higher: float = 0.0  # share of the time that future requests of higher priority take
 
 
 NO_ARRIVALS = ExpectedArrivals()
 _KEPT_PER_STEP = 0.98  # the weight that past steps keep after each step
+_USUAL_SECONDS = 30.0
+_NEW_RESIDENCE = 0.1  # the weight of the newest request in the average
+_MAX_USUAL_PREFILL = 0.7  # the most time that prompts are expected to take: a burst of them ends
 _MAX_HIGHER = 0.9  # the most that higher priorities are expected to take: some time is always left for lower ones
 
 
@@ -400,6 +415,8 @@ class ExpectedDemand:
         self._admitted = WorkRate(12.0)
         self._admitted_long = WorkRate(30.0)
         self._prefill = self._decode = self._rows = 0.0
+        self._usual_rows, self._usual_prefill = WorkRate(_USUAL_SECONDS), WorkRate(_USUAL_SECONDS)
+        self._residence = 0.0  # seconds from admission to end, as a moving average
 
     def add_asked(self, now: float, priority: int, seconds: float) -> None:
         self._asked.add(now, priority, seconds)
@@ -408,13 +425,19 @@ class ExpectedDemand:
         self._admitted.add(now, priority, seconds)
         self._admitted_long.add(now, priority, seconds)
 
-    def add_step(self, *, is_prefill: bool, num_rows: int, seconds: float) -> None:
+    def add_ended(self, seconds: float) -> None:
+        """Record that a request ended this long after its admission."""
+        self._residence += (_NEW_RESIDENCE if self._residence else 1.0) * (seconds - self._residence)
+
+    def add_step(self, now: float, *, is_prefill: bool, num_rows: int, seconds: float) -> None:
         self._prefill *= _KEPT_PER_STEP
         self._decode *= _KEPT_PER_STEP
         self._rows *= _KEPT_PER_STEP
         if is_prefill:
             self._prefill += seconds
+            self._usual_prefill.add(now, 0, seconds)
         else:
+            self._usual_rows.add(now, 0, num_rows * seconds)
             self._decode += seconds
             self._rows += num_rows * seconds
 
@@ -429,7 +452,12 @@ class ExpectedDemand:
             return ExpectedArrivals(higher=higher)
         load = min(1.0, self.load(now, priority))
         prefill_share = self._prefill / (self._prefill + self._decode)
-        return ExpectedArrivals(load * self._rows / self._decode, load * prefill_share, higher)
+        return ExpectedArrivals(load * self._rows / self._decode, prefill=load * prefill_share, higher=higher)
+
+    def usual_arrivals(self, now: float) -> ExpectedArrivals:
+        """The arrivals that are most likely: those of the last half minute, idle time included."""
+        rows, prefill = (rate.from_priority(now, None) for rate in (self._usual_rows, self._usual_prefill))
+        return ExpectedArrivals(rows, self._residence, min(_MAX_USUAL_PREFILL, prefill))
 
     def is_topmost(self, now: float, priority: int) -> bool:
         """Whether no higher priority is in demand."""

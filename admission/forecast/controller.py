@@ -19,7 +19,6 @@ from admission.forecast.bookings import (
 )
 from admission.forecast.estimates import (
     AnswerEstimate,
-    AnswerLengths,
     EstimateAccuracy,
     EstimateBound,
     EstimateErrors,
@@ -30,24 +29,23 @@ from admission.forecast.estimates import (
     StepShape,
 )
 from admission.forecast.forecast import (
-    MAX_RESUMED,
     MAX_RETRY_SECONDS,
-    SWEEP_SECONDS,
     Displacement,
     Forecast,
     ForecastCheck,
     ForecastTimes,
-    QueueSweep,
+    Margins,
     add_jitter,
     estimate_bound,
     estimate_retry_seconds,
-    is_hopeless,
     remaining_shadows,
     shadows_to_displace,
     split_departures,
-    sweep_queue,
 )
-from admission.forecast.lateness import explain_lateness
+from admission.forecast.lateness import explain_delay, explain_lateness
+from admission.forecast.lengths import AnswerLengths
+from admission.forecast.reservations import Reservation, ReservationLimits, Reservations, move_booking
+from admission.forecast.sweep import MAX_RESUMED, SWEEP_SECONDS, QueueSweep, is_hopeless, sweep_queue
 
 REFUSING_SECONDS = 1.0  # a replica counts as refusing for this long after it refused a request for lack of capacity
 FULL_DEMAND = 1.5  # seconds of work (`_work_seconds`) per second; if higher priorities demand more, others wait longer
@@ -56,6 +54,8 @@ _MAX_RETRY_KINDS = 512
 _MAX_CALLERS = 512  # how many recent callers are remembered
 _KEPT_FOR_HIGHER = 0.5
 """Of the time that higher priorities usually take, the share that is reserved for them when a lower one is admitted."""
+_MOST_ABOVE = 0.7  # as FULL_DEMAND: if higher priorities demand more, lower ones get no places
+_OWN_MARGIN = 0.5  # the share of the safety margin that is kept when a request takes its place
 _STALE_SECONDS = 5.0  # a measurement older than this may no longer be true
 
 
@@ -73,9 +73,11 @@ class AdmissionController:
         pace: StepPace,
         *,
         jitter: Callable[[], float] = lambda: 0.0,
+        reservations: Reservations | None = None,
     ) -> None:
-        """`jitter` returns a random number in [0, 1)."""
+        """`jitter` returns a random number in [0, 1). Without `reservations`, no place is promised to the refused."""
         self.capacity = capacity
+        self.reservations = Reservations(str, ReservationLimits(0, 0)) if reservations is None else reservations
         self.bookings = BookedRequests(capacity.age_bound)
         self.estimator = estimator
         self.lengths = AnswerLengths()
@@ -95,8 +97,9 @@ class AdmissionController:
     # Decisions
 
     def decide(self, booking: Booking, now: float) -> AdmissionDecision:
-        """Decide without booking. Only the record of demand and refusals changes."""
+        """Decide without booking. Only the record of demand and refusals changes, and the places that are kept."""
         request = self._new_request(booking)
+        self.reservations.expire(now)
         decision = self._decide(request, now)
         caller = booking.caller or booking.key
         if not booking.shadow and caller not in self._callers:
@@ -113,6 +116,8 @@ class AdmissionController:
         self._displace(decision)
         request = self._new_request(booking)
         request.estimate = decision.estimate
+        if decision.reserved:
+            self.reservations.end(booking.reservation, "taken")
         if not booking.shadow:
             self.demand.add_admitted(now, booking.priority, self._work_seconds(request))
         for other in self.bookings.active:
@@ -141,14 +146,25 @@ class AdmissionController:
         return self._spread(hint[1])
 
     def forecast(
-        self, now: float, bookings: BookedRequests | None = None, prices: StepPrices | None = None
+        self,
+        now: float,
+        bookings: BookedRequests | None = None,
+        prices: StepPrices | None = None,
+        newcomer: BookedRequest | None = None,
     ) -> Forecast | None:
-        """Return the forecast for the bookings; None until prices are known."""
+        """Return the forecast for the bookings, and for the places that the newcomer must leave free; None until prices
+        are known."""
         prices = prices or self.estimator.prices
         if prices is None:
             return None
         bookings = self.bookings if bookings is None else bookings
-        return Forecast(bookings, self.capacity, prices, self._pace, self.estimator.margin, now, self.in_flight)
+        margins, reserved, own = Margins(self.estimator.margin, self.estimator.stall), list[BookedRequest](), None
+        if newcomer is not None:
+            reserved = self.reservations.beside(newcomer, now, self._new_request)
+            own = self.reservations.own(newcomer, now, self._new_request)
+        if own is not None:
+            margins = Margins(_OWN_MARGIN * margins.share)
+        return Forecast(bookings, self.capacity, prices, self._pace, margins, now, self.in_flight, reserved, own)
 
     def _new_request(self, booking: Booking) -> BookedRequest:
         request = self.bookings.new_request(booking)
@@ -167,11 +183,14 @@ class AdmissionController:
                 return self._queue_full(now, request.priority)
             crowded_out = (min(lower, key=lambda other: other.shed_order).booking.key,)
         # A shadow delays no caller: a caller is admitted as if there were no shadows.
-        forecast = self.forecast(now, self.bookings if is_shadow else self.bookings.without_shadows())
+        bookings = self.bookings if is_shadow else self.bookings.without_shadows()
+        forecast = self.forecast(now, bookings, newcomer=request)
         if forecast is None:
             return Admit(None, crowded_out)
         found = self._evaluate(request, forecast, crowded_out)
-        return found if isinstance(found, Admit) else self._refuse(request, forecast, found)
+        if not isinstance(found, Admit):
+            return self._refuse(request, forecast, found)
+        return replace(found, reserved=self.reservations.find(request.booking) is not None)
 
     def _live(self) -> list[BookedRequest]:
         return [*self.bookings.active, *self.bookings.suspended]
@@ -207,8 +226,8 @@ class AdmissionController:
         """Return the arrivals to expect when the request's deadline is checked: none if the replica is idle, those of
         the request's own priority if there is no demand at a higher one. Otherwise, they are only the steady arrivals
         of higher priorities: a burst may end soon."""
-        if not len(forecast.bookings):
-            return NO_ARRIVALS
+        if not len(forecast.bookings) or self.reservations.opened(request.booking, forecast.now) is not None:
+            return NO_ARRIVALS  # a place was reserved with room for arrivals
         if self.demand.is_topmost(forecast.now, request.priority):
             return self.demand.arrivals(forecast.now, request.priority)
         share = self.demand.steady_share_above(forecast.now, request.priority)
@@ -252,25 +271,37 @@ class AdmissionController:
         now, leaving = forecast.now, shed + suspended
         if quiet is None:
             quiet = estimate_bound(forecast.simulate(request, leaving, until=request), request)
-        busy = forecast.simulate(request, leaving, self.demand.arrivals(now), until=request)
-        load = self.demand.load(now)
-        share = self.accuracy.correction.share(load, quiet.total(request.expected_left))
-        estimate = AnswerEstimate(now, load, quiet, estimate_bound(busy, request), share)
-        total = estimate.total(request.expected_left)
+        busy = forecast.simulate(request, leaving, self.demand.usual_arrivals(now), until=request)
+        num_expected = request.expected_left
+        share = self.accuracy.correction.share(quiet.total(num_expected))
+        estimate = AnswerEstimate(now, quiet, estimate_bound(busy, request), share, num_expected)
+        total = estimate.total(num_expected)
         slack = forecast.slack(request, ForecastTimes(estimate.first, total)) if request.has_deadline else None
-        return Admit(Outlook(estimate.wait, total, slack), shed, suspended, estimate)
+        return Admit(Outlook(estimate.wait, estimate.first, total, slack), shed, suspended, estimate)
 
     def _refuse(self, request: BookedRequest, forecast: Forecast, check: ForecastCheck) -> Refuse:
+        place = self._reserve(request, forecast, check)
+        if place is not None:
+            refuse = self._explain(request, forecast, check, place.opens - forecast.now)
+            return replace(refuse, reservation=place.key)
         seconds = self._retry_seconds(request, forecast, check)
-        retry_after = self._spread(seconds)
+        return self._explain(request, forecast, check, self._spread(seconds))
+
+    def _reserve(self, request: BookedRequest, forecast: Forecast, check: ForecastCheck) -> Reservation | None:
+        """Return the place that the refused request keeps or gets; None if it gets none, for example because higher
+        priorities take all the time."""
+        arrivals = self._expected_arrivals(request, forecast)
+        has_time = self.demand.load(forecast.now, request.priority + 1) < _MOST_ABOVE
+        return self.reservations.promise(request, forecast, check, arrivals, self._new_request, may_add=has_time)
+
+    def _explain(
+        self, request: BookedRequest, forecast: Forecast, check: ForecastCheck, retry_after: float | None
+    ) -> Refuse:
         if check.own_late > 0:
-            return explain_lateness(request, forecast, check, retry_after, is_late_alone=seconds is None)
-        late = _format_seconds(check.worst_delay)
-        sentence = f"1 request that was admitted earlier would miss its deadline by {late}"
-        if len(check.delayed) != 1:
-            others = f"{len(check.delayed)} requests that were admitted earlier"
-            sentence = f"{others} would miss their deadlines, the worst by {late}"
-        return Refuse("would_delay_others", "every deadline that was accepted earlier", sentence, retry_after)
+            return explain_lateness(
+                request, forecast, check, retry_after, is_late_alone=forecast.slack_alone(request) < 0
+            )
+        return explain_delay(check, retry_after)
 
     def _queue_full(self, now: float, priority: int) -> Refuse:
         forecast = self.forecast(now)
@@ -285,7 +316,7 @@ class AdmissionController:
         forecast = self.forecast(now, None if booking.shadow else self.bookings.without_shadows())
         if forecast is None:
             return None
-        request = self._new_request(_arriving_at(now, booking))
+        request = self._new_request(move_booking(booking, now))
         check = forecast.check(request, (), self._expected_arrivals(request, forecast))
         seconds = self._retry_seconds(request, forecast, check)
         if seconds is None or self.bookings.num_live < self.capacity.max_booked:
@@ -337,11 +368,11 @@ class AdmissionController:
         if request is not None and request.is_running:
             request.prompt_left = num_left
 
-    def report_tokens(self, key: str, num_tokens: int) -> None:
+    def report_tokens(self, key: str, num_tokens: int, now: float) -> None:
         request = self.bookings.get(key)
         if request is not None:
             self.bookings.prompts.discard(request)
-            request.grow(num_tokens)
+            request.grow(num_tokens, now)
             request.estimate_length(self.lengths)
 
     def report_preempted(self, key: str) -> None:
@@ -356,10 +387,12 @@ class AdmissionController:
         request = self.bookings.remove(key)
         if request is None:
             return
+        if whole and request.estimate is not None and not request.booking.shadow:
+            self.demand.add_ended(now - request.estimate.made_at)
         if request.generated and not request.booking.exact:
             self.lengths.add(request.generated, cut=cut or not whole)
-        if whole and request.estimate is not None and not request.num_higher:
-            self.accuracy.compare(request.estimate, request.generated, now)
+        if whole and request.estimate is not None and request.first_at is not None and not request.num_higher:
+            self.accuracy.compare(request.estimate, request.generated, request.first_at, now)
 
     def forget(self, key: str) -> None:
         """Remove a request that ended in an unknown way."""
@@ -370,7 +403,7 @@ class AdmissionController:
         self.estimator.add(shape, seconds)
         self._measured_at = now
         self._pace = pace
-        self.demand.add_step(is_prefill=shape.prefill, num_rows=num_rows, seconds=seconds)
+        self.demand.add_step(now, is_prefill=shape.prefill, num_rows=num_rows, seconds=seconds)
 
     # Sweeps
 
@@ -450,16 +483,3 @@ class AdmissionController:
 
     def errors(self) -> EstimateErrors | None:
         return self.accuracy.errors(self.estimator)
-
-
-def _arriving_at(now: float, booking: Booking) -> Booking:
-    """Return the same request as if it arrived now, with its original time limit."""
-    later = now - booking.arrival
-    deadline, first = (None if each is None else each + later for each in (booking.deadline, booking.first_deadline))
-    return replace(booking, arrival=now, deadline=deadline, first_deadline=first)
-
-
-def _format_seconds(value: float) -> str:
-    if value == inf:
-        return "an unlimited time"
-    return f"{value:.1f} s" if value >= 0.1 else f"{1000 * value:.0f} ms"

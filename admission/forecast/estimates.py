@@ -1,9 +1,9 @@
-"""Step prices, answer lengths and estimation errors, learnt from measured steps and ended answers."""
+"""Step prices and estimation errors, learnt from measured steps and ended answers."""
 
-from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import combinations
+from math import exp
 from typing import NamedTuple
 
 from admission.policy import PrefillHold
@@ -91,6 +91,9 @@ _PREFILL_UNITS: Vector = (1.0, 64.0, 64.0 * 512.0)
 _DECODE_UNITS: Vector = (1.0, 8.0, 8.0 * 512.0)
 _ENOUGH_STEPS = 2  # steps of each kind to measure before prices are known
 _OUTLIER = 4.0  # a step whose error is this many times the usual error counts for less
+_PACE_MEMORY = 2.0  # seconds of steps: the machine's pace is that of about the last seconds
+_LONGEST_STALL = 1.0  # seconds: longer ones are failures of the machine, which no reserve can cover
+_LONGEST = 5.0  # a step counts for at most this many times its expected duration
 _STRETCH = 16  # steps in a stretch: errors are measured over a stretch, because those of single steps partly cancel out
 _UNMEASURED_MARGIN = 0.1
 _MARGINS = (0.02, 0.5)
@@ -98,7 +101,11 @@ _MARGINS = (0.02, 0.5)
 
 class Estimator:
     """Learns the prices of prefill steps and of decode steps from measured steps. Prices are known from the start with
-    a calibration, otherwise after a few steps of each kind."""
+    a calibration, otherwise after a few steps of each kind.
+
+    A price is the product of two estimates. The costs at the machine's usual pace change with the lengths and numbers
+    of requests only, so they are learnt slowly, from all shapes of steps. The pace changes whenever other processes
+    take or leave the cores, for steps of all shapes alike, so it is learnt from the last seconds."""
 
     def __init__(self, calibrated: StepPrices | None = None) -> None:
         self._fits = {
@@ -107,8 +114,10 @@ class Estimator:
         }
         self._num_measured = dict.fromkeys((True, False), 0 if calibrated is None else _ENOUGH_STEPS)
         self._switch = 0.0 if calibrated is None else calibrated.switch
+        self._pace = MachinePace()
         self._errors = RecentValues(256)
         self._last_errors = RecentValues(16)  # few, so that a lasting change is soon reflected
+        self._excesses = RecentValues(256)
         self._stretches = RecentValues(64)
         self._expected = self._spent = 0.0
         self._num_in_stretch = 0
@@ -131,20 +140,25 @@ class Estimator:
         prefill, decode = self._fits[True].prices, self._fits[False].prices
         if prefill is None or decode is None:
             return None
-        return StepPrices(*prefill, *decode, self._switch)
+        pace = self._pace.value
+        return StepPrices(*(pace * price for price in (*prefill, *decode, self._switch)))
 
     def add(self, shape: StepShape, seconds: float) -> None:
         """Record a step. `seconds` counts from the end of the previous step or, after a pause, from its own start."""
         if seconds <= 0:
             return
-        prices = self.prices
-        weight = 1.0 if prices is None else self._record_error(prices.seconds(shape), seconds)
-        if shape.switched:
-            if prices is not None:
-                rest = seconds - prices.seconds(shape._replace(switched=False))
-                self._switch = max(0.0, 0.9 * self._switch + 0.1 * rest)
-            seconds = max(seconds - self._switch, 1e-9)
-        self._fits[shape.prefill].add((1.0, float(shape.tokens), float(shape.pairs)), seconds, weight)
+        prices, weight, expected = self.prices, 1.0, None
+        if prices is not None:
+            whole, pace = prices.seconds(shape), self._pace.value
+            weight = self._record_error(whole, seconds)
+            expected = prices.seconds(shape._replace(switched=False)) / pace
+            if not shape.switched:  # its price may still be unknown
+                self._pace.add(whole / pace, min(seconds, _LONGEST * whole))
+            seconds /= pace
+            if shape.switched:
+                self._switch = max(0.0, 0.9 * self._switch + 0.1 * (seconds - expected))
+                seconds = max(seconds - self._switch, 1e-9)
+        self._fits[shape.prefill].add((1.0, float(shape.tokens), float(shape.pairs)), seconds, weight, expected)
         self._num_measured[shape.prefill] += 1
         self._prices = None
 
@@ -153,6 +167,7 @@ class Estimator:
         error = abs(expected - seconds) / seconds
         usual = self._last_errors.quantile(0.5)
         self._errors.add(error)
+        self._excesses.add(max(0.0, min(seconds - expected, _LONGEST_STALL)))
         self._last_errors.add(error)
         self._expected += expected
         self._spent += seconds
@@ -165,6 +180,11 @@ class Estimator:
         most = _OUTLIER * max(usual or far, 0.05)
         return min(1.0, most / far) if far > 0 else 1.0
 
+    @property
+    def stall(self) -> float:
+        """Seconds by which a slow step exceeds its price: nearly the most of the last 256."""
+        return self._excesses.quantile(0.995) or 0.0
+
     def step_error(self, share: float) -> float | None:
         """The relative error that `share` of the recent steps did not exceed; None without steps."""
         return self._errors.quantile(share)
@@ -176,6 +196,24 @@ class Estimator:
         measured = self._stretches.quantile(0.9)
         least, most = _MARGINS
         return min(max(_UNMEASURED_MARGIN if measured is None else measured, least), most)
+
+
+class MachinePace:
+    """How much slower than usual the machine is: the time of recent steps, divided by their expected time."""
+
+    def __init__(self, memory: float = _PACE_MEMORY) -> None:
+        """A step that ended `memory` seconds of steps ago weighs about a third of a new one."""
+        self._memory = memory
+        self._expected = self._spent = memory
+
+    @property
+    def value(self) -> float:
+        return self._spent / self._expected
+
+    def add(self, expected: float, seconds: float) -> None:
+        kept = exp(-seconds / self._memory)
+        self._expected = self._expected * kept + expected
+        self._spent = self._spent * kept + seconds
 
 
 def _usual_seconds(prices: StepPrices) -> float:
@@ -191,7 +229,7 @@ class PriceFit:
     """Fits prices by non-negative least squares of relative errors; old steps gradually lose weight. Prices that the
     steps cannot determine, because all steps had the same shape, stay close to the prior."""
 
-    def __init__(self, prior: Vector | None, units: Vector, *, keep: float = 0.98, trust: float = 0.02) -> None:
+    def __init__(self, prior: Vector | None, units: Vector, *, keep: float = 0.998, trust: float = 0.02) -> None:
         """`units` are typical values of the three features. The prior weighs as much as `trust` measurements."""
         self._units = units
         self._keep = keep
@@ -211,12 +249,14 @@ class PriceFit:
             self._prices = self._solve()
         return self._prices
 
-    def add(self, features: Vector, seconds: float, weight: float = 1.0) -> None:
-        """Add a measurement. A `weight` below 1 means that it is not fully trusted."""
+    def add(self, features: Vector, seconds: float, weight: float = 1.0, expected: float | None = None) -> None:
+        """Add a measurement. A `weight` below 1 means that it is not fully trusted. Its error counts as a share of the
+        expected seconds, if there are any: as a share of the measured ones, the errors of long steps would count for
+        less, and the prices would be too low."""
         if seconds <= 0 or weight <= 0:
             return
         scaled = [feature / unit for feature, unit in zip(features, self._units, strict=True)]
-        share = weight / (seconds * seconds)
+        share = weight / (expected or seconds) ** 2
         matrix, right, keep = self._matrix, self._right, self._keep
         for i in range(3):
             row, factor = matrix[i], share * scaled[i]
@@ -283,103 +323,11 @@ def _solve_linear(matrix: list[list[float]], right: list[float]) -> list[float] 
     return solved
 
 
-_ENOUGH = 8  # answers that the model must end before anything is concluded from their lengths
-_MOST = 256
-_MODEST = 64  # further tokens to expect of an answer while no lengths are known
-_EVERY = 8  # answers between two updates of the estimate
-
-
-class AnswerLengths:
-    """Learns the lengths of answers. An answer that was cut, by `max_tokens` or otherwise, would have been longer by an
-    unknown amount, so its length is treated as censored (the Kaplan-Meier estimate).
-
-    A deadline is judged by the 90th percentile of lengths, a wait by their mean. Until the model has ended enough
-    answers, each answer is expected to continue for a modest number of tokens. An answer that is longer than all
-    complete ones is expected to reach `max_tokens`.
-
-    Cut answers have a separate window, so that many of them cannot displace the complete ones. Cut answers that are
-    shorter than the shortest complete one carry no information and are not kept."""
-
-    def __init__(self) -> None:
-        self._ends: deque[int] = deque(maxlen=_MOST)
-        self._cuts: deque[int] = deque(maxlen=_MOST)
-        self._num_new = 0
-        self._at: list[int] = []  # lengths at which answers ended, ascending
-        self._left: list[float] = []  # the share of answers that are longer than each of these lengths
-        self._area: list[float] = []  # mean tokens if all answers were cut at each of these lengths
-
-    def add(self, length: int, *, cut: bool) -> None:
-        if cut and self._at and length < self._at[0]:
-            return
-        (self._cuts if cut else self._ends).append(length)
-        self._num_new += 1
-        if self._num_new >= _EVERY or len(self._ends) <= 2 * _ENOUGH:
-            self._num_new = 0
-            self._conclude()
-
-    @property
-    def known(self) -> bool:
-        return bool(self._at)
-
-    def mean(self, most: int, so_far: int = 0) -> float:
-        """The expected length of an answer that has `so_far` tokens and may have at most `most`."""
-        if not self._at:
-            return float(min(most, so_far + _MODEST))
-        alive = self._survivors(so_far)
-        if alive <= 0:
-            return float(most)
-        return min(float(most), so_far + (self._area_to(most) - self._area_to(so_far)) / alive)
-
-    def long(self, most: int, so_far: int = 0, share: float = 0.9) -> int:
-        """The length that is not exceeded by `share` of the answers with at least `so_far` tokens; at most `most`."""
-        if not self._at:
-            return min(most, so_far + _MODEST)
-        alive = self._survivors(so_far)
-        if alive <= 0:
-            return most
-        for at, left in zip(self._at, self._left, strict=True):
-            if at >= most:
-                break
-            if at >= so_far and left <= (1 - share) * alive:
-                return at
-        return most
-
-    def _survivors(self, length: int) -> float:
-        """The share of answers longer than `length`."""
-        behind = bisect_right(self._at, length)
-        return self._left[behind - 1] if behind else 1.0
-
-    def _area_to(self, length: int) -> float:
-        behind = bisect_right(self._at, length)
-        if not behind:
-            return float(length)
-        return self._area[behind - 1] + self._left[behind - 1] * (length - self._at[behind - 1])
-
-    def _conclude(self) -> None:
-        self._at, self._left, self._area = [], [], []
-        if len(self._ends) < _ENOUGH:
-            return
-        answers = sorted([(length, False) for length in self._ends] + [(length, True) for length in self._cuts])
-        left, area, last = 1.0, 0.0, 0
-        for i, (length, cut) in enumerate(answers):  # at equal lengths, answers that ended come first
-            if cut:
-                continue
-            area += left * (length - last)
-            left *= 1 - 1 / (len(answers) - i)
-            if length == last and self._at:
-                self._left[-1] = left
-                continue
-            last = length
-            self._at.append(length)
-            self._left.append(left)
-            self._area.append(area)
-
-
-_LOADS = (0.5, 1.0, 2.0, 4.0)
 _HORIZONS = (0.5, 1.5, 4.0)  # seconds
-_ENOUGH_SAMPLES = 4
 _MAX_SHARE = 1.5
-_MIN_SPREAD = 0.05  # nothing is learnt from bounds that differ by less than this share
+_FIRST_WEIGHT = 0.05  # the weight of the first guess, in squared relative spreads of the bounds
+_KEPT = 0.98  # the weight that an answer keeps when the next one ends
+_FARTHEST = 3.0  # an answer counts as at most this many times the spread above the quiet bound
 
 
 class EstimateBound(NamedTuple):
@@ -395,13 +343,13 @@ class EstimateBound(NamedTuple):
 
 class AnswerEstimate(NamedTuple):
     """An estimate between two bounds. `quiet` assumes that no further request arrives, `busy` that requests keep
-    arriving at the present rate."""
+    arriving at the usual rate."""
 
     made_at: float
-    load: float  # seconds of requested work per second
     quiet: EstimateBound
     busy: EstimateBound
     share: float  # position between the quiet bound (0) and the busy bound (1)
+    num_expected: float = 1.0  # tokens of the answer that were expected
 
     def total(self, num_tokens: float) -> float:
         return self._between(self.quiet.total(num_tokens), self.busy.total(num_tokens))
@@ -419,41 +367,44 @@ class AnswerEstimate(NamedTuple):
 
 
 class LoadCorrection:
-    """Learns where answer times lie between the quiet and the busy bound, by load and by expected duration: a short
-    answer can be overtaken by fewer requests."""
+    """Learns where answer times lie between the quiet and the busy bound, by expected duration: a short answer can be
+    overtaken by fewer requests. The position has the least squared relative errors; old answers gradually lose weight.
+    Until answers have ended, it is the busy bound."""
 
     def __init__(self) -> None:
-        self._seen = [[RecentValues(32) for _ in range(len(_HORIZONS) + 1)] for _ in range(len(_LOADS) + 1)]
+        self._sums = [(_FIRST_WEIGHT, _FIRST_WEIGHT) for _ in range(len(_HORIZONS) + 1)]
 
-    def share(self, load: float, horizon: float) -> float:
-        """Return the expected position between the bounds: the median of similar answers or, if there are too few, a
-        guess from the load and the expected duration (`horizon`)."""
-        seen = self._find_values(load, horizon)
-        median = seen.quantile(0.5) if len(seen) >= _ENOUGH_SAMPLES else None
-        if median is not None:
-            return median
-        return min(1.0, max(0.0, load - 1.0)) * horizon / (horizon + _HORIZONS[1])
+    def share(self, horizon: float) -> float:
+        """Return the expected position between the bounds of an answer with this expected duration."""
+        above, spread = self._sums[self._level(horizon)]
+        return min(_MAX_SHARE, max(0.0, above / spread))
 
     def learn(self, estimate: AnswerEstimate, num_tokens: int, took: float) -> None:
         quiet, busy = estimate.quiet.total(num_tokens), estimate.busy.total(num_tokens)
-        if busy - quiet > _MIN_SPREAD * quiet:
-            share = (took - quiet) / (busy - quiet)
-            self._find_values(estimate.load, quiet).add(min(_MAX_SHARE, max(0.0, share)))
+        level, spread = self._level(quiet), (busy - quiet) / took
+        rest = min(max(took - quiet, quiet - busy), _FARTHEST * (busy - quiet)) / took
+        above, below = self._sums[level]
+        self._sums[level] = _KEPT * above + rest * spread, _KEPT * below + spread * spread
 
-    def _find_values(self, load: float, horizon: float) -> RecentValues:
-        level = sum(load >= each for each in _LOADS)
-        return self._seen[level][sum(horizon >= each for each in _HORIZONS)]
+    def _level(self, horizon: float) -> int:
+        return sum(horizon >= each for each in _HORIZONS)
 
 
 @dataclass(frozen=True, slots=True)
 class EstimateErrors:
-    """Quantiles of the relative errors of estimates."""
+    """The median and the 90th percentile of |estimate - actual| / actual: of the duration of recent steps and, for the
+    last 256 requests that no higher priority delayed, of the time from admission to the end of an answer with the
+    tokens that it had (total), to the first token (first), and to the end that was stated at admission (stated)."""
 
     step_p50: float
     step_p90: float
     total_p50: float | None
     total_p90: float | None
     num_requests: int
+    first_p50: float | None = None
+    first_p90: float | None = None
+    stated_p50: float | None = None
+    stated_p90: float | None = None
 
 
 class EstimateAccuracy:
@@ -461,18 +412,32 @@ class EstimateAccuracy:
 
     def __init__(self) -> None:
         self.correction = LoadCorrection()
-        self._totals = RecentValues(256)
+        self._errors = {name: RecentValues(256) for name in ("total", "first", "stated")}
         self._num_requests = 0
 
-    def compare(self, estimate: AnswerEstimate, num_tokens: int, now: float) -> None:
-        took = now - estimate.made_at
-        if took > 0:
-            self._totals.add(abs(estimate.total(num_tokens) - took) / took)
-            self._num_requests += 1
-            self.correction.learn(estimate, num_tokens, took)
+    def compare(self, estimate: AnswerEstimate, num_tokens: int, first_at: float, now: float) -> None:
+        """Compare the estimate with an answer of `num_tokens` tokens, the first of which came at `first_at`."""
+        took, first = now - estimate.made_at, first_at - estimate.made_at
+        if took <= 0:
+            return
+        pairs = {
+            "total": (estimate.total(num_tokens), took),
+            "first": (estimate.first, first),
+            "stated": (estimate.total(estimate.num_expected), took),
+        }
+        for name, (expected, actual) in pairs.items():
+            if actual > 0:
+                self._errors[name].add(abs(expected - actual) / actual)
+        self._num_requests += 1
+        self.correction.learn(estimate, num_tokens, took)
 
     def errors(self, estimator: Estimator) -> EstimateErrors | None:
         half, most = estimator.step_error(0.5), estimator.step_error(0.9)
         if half is None or most is None:
             return None
-        return EstimateErrors(half, most, self._totals.quantile(0.5), self._totals.quantile(0.9), self._num_requests)
+        quantiles = {
+            f"{name}_p{percent}": errors.quantile(percent / 100)
+            for name, errors in self._errors.items()
+            for percent in (50, 90)
+        }
+        return EstimateErrors(half, most, num_requests=self._num_requests, **quantiles)

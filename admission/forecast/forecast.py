@@ -1,7 +1,7 @@
 """Forecasts the times of all booked requests if a request is admitted or displaced, and finds requests to displace."""
 
 from bisect import insort
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from math import ceil, inf
 from operator import attrgetter
@@ -35,6 +35,13 @@ class ForecastTimes(NamedTuple):
     end: float
 
 
+class Margins(NamedTuple):
+    """What forecasts keep in reserve for deadlines."""
+
+    share: float  # of the forecast time
+    stall: float = 0.0  # seconds that one slow step may take longer
+
+
 class ForecastCheck(NamedTuple):
     """The consequences of admitting a request."""
 
@@ -64,13 +71,18 @@ class Forecast:
         capacity: ReplicaCapacity,
         prices: StepPrices,
         pace: StepPace,
-        margin: float,
+        margins: Margins,
         now: float,
         in_flight: StepInFlight | None = None,
+        reserved: Sequence[BookedRequest] = (),
+        own_place: BookedRequest | None = None,
     ) -> None:
-        self.bookings, self.margin, self.now = bookings, margin, now
+        """`reserved` are the places that must stay free for requests to come. `own_place` is that of the request that
+        is being decided on: what its place would delay, the request itself does not delay."""
+        self._own_place = own_place
+        self.bookings, self.margin, self.now = bookings, margins.share, now
         self._capacity, self._prices, self._pace = capacity, prices, pace
-        self._start = SimulationStart(now, slowdown=1 + margin)
+        self._start = SimulationStart(now, slowdown=1 + self.margin)
         if in_flight is not None:
             self._start = self._start._replace(
                 delay=in_flight.seconds_left(prices, now),
@@ -82,12 +94,14 @@ class Forecast:
         if begun and line:  # a request in the step in flight runs, even if that was not reported yet
             running |= {each: 0 for each in line if each.booking.key in begun}
             line = [each for each in line if each.booking.key not in begun]
+        if reserved:
+            line = sorted([*line, *reserved], key=get_rank)
         self._running, self._line = running, line
-        # The duration of one turn: a chunk of a prompt and the round after it.
-        self.grace = prices.prefill_step + pace.chunk * prices.prefill_token + self._round_seconds()
-        self._timed = [request for request in bookings.active if request.has_deadline]
+        # The duration of one turn (a chunk of a prompt and the round after it), in which a step may stall.
+        self.grace = margins.stall + prices.prefill_step + pace.chunk * prices.prefill_token + self._round_seconds()
+        self._timed = [request for request in (*bookings.active, *reserved) if request.has_deadline]
         self.has_deadlines = bool(self._timed)
-        self._simulations: dict[tuple[BookedRequest | None, frozenset[str], float, float], Simulation] = {}
+        self._simulations: dict[tuple[BookedRequest | None, frozenset[str], tuple[float, ...]], Simulation] = {}
         self.num_simulations = 0
 
     def simulate(
@@ -100,7 +114,7 @@ class Forecast:
         """Simulate the bookings, with `extra` added and `without` left out, until the outcome of `until` (None: every
         outcome) is known. An earlier simulation of the same requests is continued."""
         without = frozenset(without)
-        key = (extra, without, arrivals.rows, arrivals.prefill)
+        key = (extra, without, arrivals[:-1])
         if key in self._simulations:
             return self._simulations[key].run(until)
         self.num_simulations += 1
@@ -117,8 +131,8 @@ class Forecast:
 
     @cached_property
     def unchanged(self) -> Simulation:
-        """The simulation of all booked requests without a new one."""
-        return self.simulate()
+        """The simulation of all booked requests without a new one, except for its place."""
+        return self.simulate(self._own_place)
 
     def slack_alone(self, request: BookedRequest, since: float = 0.0) -> float:
         """Seconds to spare before the request's deadline if it has the replica to itself after `since` seconds;
@@ -149,7 +163,7 @@ class Forecast:
         grace = self.grace if len(self.bookings) else 0.0
         first = timeline[request].first_at
         end = first if self.is_judged_by_first_token(request) else timeline.long_finish(request)
-        return ForecastTimes(first * factor + grace, end * factor + grace)
+        return ForecastTimes(*(_lengthen(request, at, factor, self.now) + grace for at in (first, end)))
 
     def is_judged_by_first_token(self, request: BookedRequest) -> bool:
         """Whether only the first token must meet the deadline of the whole answer. This holds if the length is unknown,
@@ -169,7 +183,7 @@ class Forecast:
         left out; a request that may be late anyway, within the margin, is included if it is delayed further."""
         delayed = []
         for request in [each for each in self._timed if each.booking.key not in without]:
-            times = _long_times(timeline, request)
+            times = long_times(timeline, request)
             late = self.late_by(request, times)
             if late > 0 and self._is_pushed(request, times):
                 delayed.append(DelayedRequest(request, late))
@@ -177,22 +191,26 @@ class Forecast:
 
     def late_by(self, request: BookedRequest, times: ForecastTimes) -> float:
         """Seconds past the deadline of the request, including the margin; not positive if it is on time."""
-        late = self._past(request.booking.deadline, times.end)
-        return late if request.first_deadline is None else max(late, self._past(request.first_deadline, times.first))
+        late = self._past(request, request.booking.deadline, times.end)
+        if request.first_deadline is None:
+            return late
+        return max(late, self._past(request, request.first_deadline, times.first))
 
-    def _past(self, deadline: float | None, at: float) -> float:
-        return -inf if deadline is None else self.now + at * (1 + self.margin) + self.grace - deadline
+    def _past(self, request: BookedRequest, deadline: float | None, at: float) -> float:
+        if deadline is None:
+            return -inf
+        return self.now + _lengthen(request, at, 1 + self.margin, self.now) + self.grace - deadline
 
     def _is_pushed(self, request: BookedRequest, times: ForecastTimes) -> bool:
-        before = _long_times(self.unchanged, request)
-        by_end = self._is_pushed_past(request.booking.deadline, times.end, before.end)
-        return by_end or self._is_pushed_past(request.first_deadline, times.first, before.first)
+        before = long_times(self.unchanged, request)
+        by_end = self._is_pushed_past(request, request.booking.deadline, times.end, before.end)
+        return by_end or self._is_pushed_past(request, request.first_deadline, times.first, before.first)
 
-    def _is_pushed_past(self, deadline: float | None, at: float, before: float) -> bool:
-        if deadline is None or self._past(deadline, at) <= 0:
+    def _is_pushed_past(self, request: BookedRequest, deadline: float | None, at: float, before: float) -> bool:
+        if deadline is None or self._past(request, deadline, at) <= 0:
             return False
         is_late_anyway = self.now + before * (1 - self.margin) - self.grace > deadline
-        return not is_late_anyway and (self._past(deadline, before) <= 0 or at > before + _NO_DELAY)
+        return not is_late_anyway and (self._past(request, deadline, before) <= 0 or at > before + _NO_DELAY)
 
     def _round_seconds(self) -> float:
         return self._prices.decode_step + max(1, len(self.bookings.running)) * self._prices.decode_token
@@ -231,13 +249,13 @@ class Forecast:
         return ForecastCheck(own_late, missed, delayed, timeline, outcome.begun_at, due, quiet)
 
 
-def expected_times(timeline: Simulation, request: BookedRequest) -> ForecastTimes:
-    """Times for an answer of expected length."""
-    outcome = timeline[request]
-    return ForecastTimes(outcome.first_at, outcome.finish_at)
+def _lengthen(request: BookedRequest, at: float, factor: float, now: float) -> float:
+    """Multiply the time until `at` by the factor, but not the time before a request to come can begin."""
+    start = max(0.0, request.not_before - now)
+    return start + (at - start) * factor
 
 
-def _long_times(timeline: Simulation, request: BookedRequest) -> ForecastTimes:
+def long_times(timeline: Simulation, request: BookedRequest) -> ForecastTimes:
     """Times for an answer among the longest."""
     return ForecastTimes(timeline[request].first_at, timeline.long_finish(request))
 
@@ -290,16 +308,11 @@ def add_jitter(seconds: float | None, draw: float) -> float | None:
     return min(seconds, MAX_RETRY_SECONDS / (1 + _RETRY_SPREAD)) * (1 + _RETRY_SPREAD * draw)
 
 
-SWEEP_SECONDS = 0.1  # between two sweeps of the waiting requests
-MAX_RESUMED = 4  # suspended requests that one sweep tries to resume: each costs a decision
-RECHECK_SECONDS = 1.0  # maximum seconds between two checks whether a suspended request can still meet its deadline
 SUSPEND_SLACK_FACTOR = 3.0  # a request that has this many times the time it needs alone can wait for others
 _MAX_SIMULATIONS = 14
 _MIN_SIMULATIONS = 7
 _MAX_SIMULATED = 2000  # requests simulated for one decision: a limit on the time that the decision takes
 _HASTE = 6.0  # with few simulations allowed, each attempt displaces this many times as much work as the one before
-_MAX_RESCUED = 4  # late requests that a sweep tries to rescue: each costs some simulations
-_MAX_SUCCESSIONS = 4  # attempts to find which requests would take the slots of displaced ones
 
 
 class Displacement(NamedTuple):
@@ -397,87 +410,3 @@ def split_departures(
 
     suspended = tuple(key for key in keys if can_wait(bookings.get(key)))
     return tuple(key for key in keys if key not in suspended), suspended
-
-
-class QueueSweep(NamedTuple):
-    """Changes to the bookings between two admission decisions."""
-
-    shed: tuple[str, ...] = ()
-    suspended: tuple[str, ...] = ()  # suspended in the bookings already
-    beneficiary: str = ""  # the request for which others are shed or suspended
-    resumed: tuple[str, ...] = ()  # resumed in the bookings already
-    hopeless: frozenset[str] = frozenset()
-    """Requests that seem unable to meet their deadlines. A step may have stalled, so they are shed one sweep later."""
-
-
-def sweep_queue(
-    forecast: Forecast, bookings: BookedRequests, least_factor: float, hopeless_before: frozenset[str]
-) -> QueueSweep:
-    """Return the changes that rescue the best-ranked late request that can be helped. If no request can be helped,
-    return the waiting requests to shed: those that are hopeless and already were at the previous sweep. A request is
-    hopeless if it would miss a deadline even with all times multiplied by `least_factor`."""
-    rescue = find_rescue(forecast, bookings)
-    if rescue is not None:
-        beneficiary, displaced = rescue
-        return QueueSweep(*split_departures(displaced, bookings, forecast), beneficiary)
-    timeline, hopeless = forecast.unchanged, []
-    for request in bookings.line:
-        outcome = timeline[request]
-        # If the answer's length is not known exactly, the time of the first token is used instead of the end.
-        end = outcome.finish_at if request.booking.exact else outcome.first_at
-        if forecast.slack(request, ForecastTimes(outcome.first_at * least_factor, end * least_factor)) < 0:
-            hopeless.append(request.booking.key)
-    return QueueSweep(shed=tuple(key for key in hopeless if key in hopeless_before), hopeless=frozenset(hopeless))
-
-
-def is_hopeless(request: BookedRequest, forecast: Forecast) -> bool:
-    """Whether a suspended request can no longer meet its deadline. A request with time to spare is not checked at every
-    sweep, because checking many requests would take most of the sweep's time. Until the next check, return False."""
-    if forecast.now < request.recheck_at:
-        return False
-    slack = forecast.slack_alone(request, SWEEP_SECONDS)
-    request.recheck_at = forecast.now + min(slack / 2, RECHECK_SECONDS)
-    return slack < 0
-
-
-def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tuple[str, ...]] | None:
-    """Return the best-ranked request that would be late and can be helped, and the requests to displace so that it
-    meets its deadline. Return None if no request can be helped."""
-    timeline = forecast.unchanged
-    late = [each for each in bookings.active if forecast.late_by(each, expected_times(timeline, each)) > 0]
-    above = [each for each in sorted(late, key=get_rank) if any(other.yields_to(each) for other in bookings.active)]
-    for request in above[:_MAX_RESCUED]:
-        lower = [each for each in bookings.active if each.yields_to(request)]
-        keys = _fewest_to_rescue(forecast, request, _requests_beside(forecast, request, lower))
-        if keys:
-            return request.booking.key, tuple(keys)
-    return None
-
-
-def _requests_beside(forecast: Forecast, request: BookedRequest, lower: list[BookedRequest]) -> list[str]:
-    """Return the keys of those in `lower` that begin before `request` ends, then of those that take their slots."""
-    keys: list[str] = []
-    for _ in range(_MAX_SUCCESSIONS):
-        timeline = forecast.simulate(without=frozenset(keys))
-        end = timeline[request].finish_at
-        beside = [each for each in lower if timeline[each].begun_at < end]
-        lower = [each for each in lower if timeline[each].begun_at >= end]
-        keys += [each.booking.key for each in sorted(beside, key=_shed_order)]
-        if not beside or not lower:
-            return keys
-    return keys + [each.booking.key for each in lower]
-
-
-def _fewest_to_rescue(forecast: Forecast, request: BookedRequest, keys: list[str]) -> list[str]:
-    def times_without(count: int) -> ForecastTimes:
-        return expected_times(forecast.simulate(without=frozenset(keys[:count])), request)
-
-    if not keys:
-        return []
-    times = times_without(len(keys))
-    if forecast.late_by(request, times) > 0:  # if only by the margin, it may still meet its deadline
-        return keys if forecast.slack(request, times) >= 0 else []
-    count = 1
-    while count < len(keys) and forecast.late_by(request, times_without(count)) > 0:
-        count *= 2
-    return keys[:count]

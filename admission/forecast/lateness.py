@@ -1,4 +1,5 @@
-"""The calculation behind the refusal of a request that would miss its own deadline, with rounded parts that add up."""
+"""The calculation behind the refusal of a request that would miss its own deadline, with rounded parts that add up, or
+that would make others late."""
 
 from collections.abc import Sequence
 from math import ceil, floor, inf
@@ -37,6 +38,21 @@ def explain_lateness(
     shown = ShownSum.of(parts, total, left)
     limit = f"at least {shown.total}"
     return Refuse("deadline_unreachable", limit, shown.sentence(is_first=is_first), retry_after, missed)
+
+
+def explain_delay(check: ForecastCheck, retry_after: float | None) -> Refuse:
+    """Refuse a request that would make others late."""
+    earlier = "admitted or promised a place" if any(each.request.is_place for each in check.delayed) else "admitted"
+    late = "an unlimited time" if check.worst_delay == inf else _format_seconds(check.worst_delay)
+    sentence = f"1 request that was {earlier} earlier would miss its deadline by {late}"
+    if len(check.delayed) != 1:
+        others = f"{len(check.delayed)} requests that were {earlier} earlier"
+        sentence = f"{others} would miss their deadlines, the worst by {late}"
+    return Refuse("would_delay_others", "every deadline that was accepted earlier", sentence, retry_after)
+
+
+def _format_seconds(value: float) -> str:
+    return f"{value:.1f} s" if value >= 0.1 else f"{1000 * value:.0f} ms"
 
 
 class ShownSum(NamedTuple):

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush
-from math import ceil, inf
+from math import ceil, exp, expm1, inf
 from operator import attrgetter
 
 from admission import policy
@@ -36,6 +36,7 @@ _EXACT_LINE = 32  # waiting requests that are simulated individually; those behi
 _EXACT_CHUNKS = 20  # chunks assigned individually, usually two turns of every prompt; later ones are assigned by shares
 
 
+_get_not_before = attrgetter("not_before")
 _get_preemption_order = attrgetter("request.preemption_order")
 
 
@@ -59,7 +60,7 @@ class Simulation:
         self._hold: PrefillHold | None = None
         if pace.hold is not None:
             self._hold = PrefillHold(pace.hold.chunk_seconds, pace.hold.round_seconds * start.slowdown)
-        self._expected_rows = arrivals.rows
+        self._expected_rows, self._ramp = arrivals.rows, arrivals.ramp
         self._stretch = 1.0 / max(0.1, 1.0 - arrivals.prefill)
         self._now, self._rounds = start.delay, 0.0
         self._num_chunked: float = start.num_chunked  # prompt tokens since the last round
@@ -71,7 +72,10 @@ class Simulation:
         self._stacks: dict[tuple[str, ...], int] = {}  # decoding requests by adapter stack
         self._timed: dict[SimulatedRequest, DecodingRequest] = {}  # decoding requests with a deadline
         self._jobs = {request: SimulatedRequest(request) for request in (*running, *line)}
-        self._line = [self._jobs[request] for request in line]
+        self._line = [self._jobs[request] for request in line if request.not_before <= start.now]
+        # Requests to come, the next one last.
+        coming = sorted((each for each in line if each.not_before > start.now), key=_get_not_before, reverse=True)
+        self._coming = [self._jobs[request] for request in coming]
         self._pool = SimulatedPool(capacity, self._jobs, self._prompts, self._decoding)
         self._next = 0
         self._may_enter = True  # whether a slot or blocks became free since the first in line did not fit
@@ -89,9 +93,13 @@ class Simulation:
         """Run to the end, or until all times of `until` are known."""
         target = None if until is None else self[until]
         while not self._is_over:
+            if self._coming and self._coming[-1].request.not_before - self._start.now <= self._now:
+                self._arrive()
             if self._may_enter:
                 self._enter()
             if self._next >= _EXACT_LINE and len(self._line) - self._next > _EXACT_LINE:
+                while self._coming:
+                    self._arrive()
                 self._stream_rest()
                 self._is_over = True
             elif target is not None and target.finish_at < inf and self._rounds >= target.long_round:
@@ -104,9 +112,18 @@ class Simulation:
                     job = heappop(decoding)[2]
                     job.finish_at, job.end_round = self._now, self._rounds
                     self._stop_decoding(job)
+            elif self._coming:  # nothing to do before the next arrival
+                self._now = max(self._now, self._coming[-1].request.not_before - self._start.now)
+                self._curve_rounds.append(self._rounds)
+                self._curve_times.append(self._now)
             else:
                 self._is_over = True
         return self
+
+    def _arrive(self) -> None:
+        job = self._coming.pop()
+        self._line.insert(bisect_left(self._line, job.rank, lo=self._next, key=get_rank), job)
+        self._may_enter = True
 
     def __getitem__(self, request: BookedRequest) -> SimulatedRequest:
         return self._jobs.get(request) or SimulatedRequest(request)
@@ -143,6 +160,9 @@ class Simulation:
         if not self._decoding:
             return False
         count = max(self._decoding[0][0] - self._rounds, _EPSILON)
+        if self._coming:
+            left = self._coming[-1].request.not_before - self._start.now - self._now
+            count = min(count, max(1.0, ceil(left / self._round_seconds(1.0, after_chunk=False))))
         self._take_rounds(count if held is None else self._rounds_held(held, count), after_chunk=False)
         return True
 
@@ -361,12 +381,20 @@ class Simulation:
         """Mean seconds per round over the next `count` rounds."""
         step, token, pair = self._decode
         num_rows, num_stacks = len(self._decoding), len(self._stacks)
-        rows = num_rows if num_rows > self._expected_rows else self._expected_rows
-        seconds = num_stacks * step + token * rows + pair * (self._context + count * num_rows / 2)
+        seconds = num_stacks * step + token * num_rows + pair * (self._context + count * num_rows / 2)
         if num_stacks > 1:
             steps = steps_between_switches(self._capacity.age_bound, after_chunk=after_chunk)
             seconds += num_stacks * self._prices.switch / steps
-        return seconds if self._prompts else seconds * self._stretch
+        stretch = 1.0 if self._prompts else self._stretch
+        if not self._ramp:
+            return (seconds + token * max(0.0, self._expected_rows - num_rows)) * stretch
+        most = self._expected_rows * (token + pair * self._context / num_rows)
+        return stretch * (seconds + most * self._share_arrived(count * stretch * (seconds + most / 2)))
+
+    def _share_arrived(self, seconds: float) -> float:
+        """The mean share of the expected arrivals that have come, over the next `seconds`."""
+        x, left = seconds / self._ramp, exp(-self._now / self._ramp)
+        return 1.0 - left * (-expm1(-x) / x if x > _EPSILON else 1.0)
 
     def _stop_decoding(self, job: SimulatedRequest) -> float:
         """Free what the decoding request holds. Return the number of tokens generated since it began to decode."""

@@ -1,5 +1,6 @@
 """A load with deadlines, the replica that receives it, and the outcome of each request."""
 
+from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
@@ -221,6 +222,9 @@ class ArrivalClock(ManualClock):
             super().sleep(max(0.0, offer.at - self.now()))
             self._submit(offer)
         super().sleep(max(0.0, until - self.now()))
+
+    def add(self, offer: Offer) -> None:
+        insort(self._coming, offer, key=lambda each: each.at)
 
     def drop_arrivals(self, drop: Callable[[Offer], bool]) -> None:
         self._coming = deque(offer for offer in self._coming if not drop(offer))

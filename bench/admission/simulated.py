@@ -8,10 +8,11 @@ from heapq import heappop, heappush
 from random import Random
 from sys import getrecursionlimit, maxsize, setrecursionlimit
 from time import thread_time
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from admission.forecast.bookings import Admit
 from admission.forecast.estimates import EstimateErrors
+from admission.forecast.reservations import Reservations
 from bench.admission.load import (
     QUEUE,
     ArrivalClock,
@@ -115,7 +116,9 @@ class QueueAdmission(OpenAdmission):
 class ControlledAdmission:
     """Admission by Octet's controller, whose estimates start from a cost model."""
 
-    def __init__(self, loop: StepLoop, setup: ReplicaSetup, clock: Clock, seed: int) -> None:
+    def __init__(
+        self, loop: StepLoop, setup: ReplicaSetup, clock: Clock, seed: int, places: Reservations | None = None
+    ) -> None:
         self._clock = clock
         self._front = ReplicaCore(
             loop.scheduler,
@@ -123,16 +126,22 @@ class ControlledAdmission:
             max_waiting=setup.max_waiting,
             prices=prices_from_cost_model(setup.guess or setup.cost),
             jitter=Random(seed).random,
+            reservations=places,
         )
         self._displaced: set[str] = set()
 
     def ask(self, request: Request) -> Refused | None:
+        return self._ask(request)[0]
+
+    def _ask(self, request: Request, owner: str = "", reservation: str = "") -> tuple[Refused | None, str]:
+        """Return the refusal, and the place that it promises."""
         began = thread_time()
-        verdict = self._front.submit(request)
+        verdict = self._front.submit(request, owner=owner, reservation=reservation)
         if isinstance(verdict, Admit):
             self._displaced.update(verdict.displaced)
-            return None
-        return Refused(verdict.reason.replace("_", " "), verdict.retry_after, thread_time() - began)
+            return None, ""
+        cpu = thread_time() - began
+        return Refused(verdict.reason.replace("_", " "), verdict.retry_after, cpu), verdict.reservation
 
     def step(self) -> bool:
         return self._front.step() is not None
@@ -149,8 +158,9 @@ class ControlledAdmission:
     def stop(self, name: str) -> None:
         self._front.end(name, "stop")
 
-    def would_admit(self, offer: Offer) -> bool:
-        decision = self._front.controller.decide(make_booking(offer.request()), self._clock.now())
+    def would_admit(self, offer: Offer, owner: str = "", reservation: str = "") -> bool:
+        booking = replace(make_booking(offer.request()), owner=owner, reservation=reservation)
+        decision = self._front.controller.decide(booking, self._clock.now())
         return isinstance(decision, Admit)
 
     def repair_copy(self) -> None:
@@ -190,6 +200,14 @@ def capacity(setup: ReplicaSetup, source: Source, seed: int, work: float = 120.0
 _ENDS: dict[str, End] = {"deadline": "late", "cancelled": "cancelled", "error": "failed"}
 
 
+class Follower(Protocol):
+    """Watches a simulation."""
+
+    def refused(self, offer: Offer, refused: Refused) -> None: ...
+
+    def after_step(self) -> None: ...
+
+
 class LoadSimulation:
     def __init__(self, offers: Sequence[Offer], open_system: Callable[[ArrivalClock], AdmissionSystem]) -> None:
         self.clock = ArrivalClock(offers, self._submit)
@@ -197,7 +215,7 @@ class LoadSimulation:
         self.outcomes: list[OfferOutcome] = []
         self.idle = 0.0  # seconds without work
         self.most_admitted = 0
-        self.follower: RefusalFollower | None = None
+        self.follower: Follower | None = None
         self._inside: dict[str, Offer] = {}
         self._emitted: Counter[str] = Counter()  # tokens of each answer
 
@@ -233,13 +251,19 @@ class LoadSimulation:
     def _submit(self, offer: Offer) -> None:
         refused = self.door.ask(offer.request())
         if refused is None:
-            self._inside[offer.name] = offer
-            self.most_admitted = max(self.most_admitted, len(self._inside))
-            return
+            self._enter(offer)
+        else:
+            self._refuse(offer, refused)
+
+    def _enter(self, offer: Offer) -> None:
+        self._inside[offer.name] = offer
+        self.most_admitted = max(self.most_admitted, len(self._inside))
+
+    def _refuse(self, offer: Offer, refused: Refused) -> None:
         now, cpu = self.clock.now(), refused.cpu
         self.outcomes.append(OfferOutcome(offer, "refused", now, refused.reason, refused.retry_after, cpu=cpu))
         if self.follower is not None:
-            self.follower.add(offer, refused)
+            self.follower.refused(offer, refused)
 
     def _handle(self, event: Event) -> None:
         name = event.request_id
@@ -262,6 +286,8 @@ class LoadSimulation:
         return _ENDS.get(event.reason, "in time" if in_time else "late")
 
 
+PlayT = TypeVar("PlayT", bound=LoadSimulation)
+DoorT = TypeVar("DoorT", bound=ControlledAdmission)
 HORIZON = 30.0  # seconds: the longest retry-after
 GRAIN = 0.1  # seconds, about the length of a step with a prompt chunk
 _DEEP = 100_000
@@ -280,7 +306,7 @@ class RefusalFollower:
         self.found: list[FollowedRefusal] = []
         play.follower = self
 
-    def add(self, offer: Offer, refused: Refused) -> None:
+    def refused(self, offer: Offer, refused: Refused) -> None:
         if self._seen[offer.priority] % self._each == 0 and offer.at <= self._until:
             self._fresh.append((offer, refused))
         self._seen[offer.priority] += 1
@@ -311,16 +337,20 @@ class RefusalFollower:
         return HORIZON
 
     def _copy(self) -> tuple[LoadSimulation, ControlledAdmission]:
-        """Copy the simulation with a higher recursion limit: the pool's blocks form a long linked list."""
-        usual = getrecursionlimit()
-        setrecursionlimit(max(usual, _DEEP))
-        try:
-            play, door = deepcopy((self._play, self._door), {id(self): self, id(self._play.outcomes): []})
-        finally:
-            setrecursionlimit(usual)
-        play.follower = None
-        door.repair_copy()
-        return play, door
+        return copy_simulation(self._play, self._door, self)
+
+
+def copy_simulation(play: PlayT, door: DoorT, follower: object) -> tuple[PlayT, DoorT]:
+    """Copy the simulation, without its follower, with a higher recursion limit: the pool's blocks form a long list."""
+    usual = getrecursionlimit()
+    setrecursionlimit(max(usual, _DEEP))
+    try:
+        play, door = deepcopy((play, door), {id(follower): follower, id(play.outcomes): []})
+    finally:
+        setrecursionlimit(usual)
+    play.follower = None
+    door.repair_copy()
+    return play, door
 
 
 def ratio(refusal: FollowedRefusal) -> float | None:
@@ -330,11 +360,11 @@ def ratio(refusal: FollowedRefusal) -> float | None:
     return max(refusal.stated_wait, GRAIN) / max(refusal.wait, GRAIN)
 
 
-_PROBE = 1_000_003  # the seed for measuring capacity, which no run uses
+PROBE = 1_000_003  # the seed for measuring capacity, which no run uses
 
 
 def simulate(plan: Plan) -> tuple[float, list[Run]]:
-    rate = capacity(plan.setup, plan.source, _PROBE)
+    rate = capacity(plan.setup, plan.source, PROBE)
     runs: list[Run] = []
     for load in plan.loads:
         asked = {seed: plan.offers(load, rate, seed) for seed in plan.seeds}

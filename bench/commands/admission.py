@@ -1,9 +1,9 @@
-"""`octet bench admission`."""
+"""`octet bench admission` and `octet bench forecast`."""
 
 import argparse
 from pathlib import Path
 
-from bench.commands.common import QUICK_RUNS, add_bench, add_words, parse_numbers, publish
+from bench.commands.common import QUICK_RUNS, add_bench, add_model, add_words, get_runs, parse_numbers, publish, say
 from bench.timing import table_by_metric, table_of_spreads
 from octet.cli.arguments import Commands, parse_positive
 from octet.cli.simulate import parse_share
@@ -45,6 +45,8 @@ def add(benches: Commands) -> None:
     parser.add_argument("--first-seed", type=parse_positive, default=FIRST_SEED, metavar="N", help=seed)
     early = "share of answers that end before their limit (default: 0)"
     parser.add_argument("--early", type=parse_share, default=0.0, metavar="SHARE", help=early)
+    returns = "what refused callers gain by coming back, with tickets and without, instead of comparing systems"
+    parser.add_argument("--returns", action="store_true", help=returns)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="plot goodput by load, as .svg or .png")
 
 
@@ -57,6 +59,8 @@ def _run_admission(parser: argparse.ArgumentParser, arguments: argparse.Namespac
 
     if arguments.router and not arguments.live:
         parser.error("--router requires --live")
+    if arguments.returns and (arguments.live or arguments.plot is not None):
+        parser.error("--returns cannot be combined with --live or --plot")
     usual_runs, usual_seconds = (LIVE_RUNS, 20) if arguments.live else (RUNS, 60)
     if arguments.quick:
         usual_runs, usual_seconds = QUICK_RUNS, (4 if arguments.live else 40)
@@ -69,6 +73,12 @@ def _run_admission(parser: argparse.ArgumentParser, arguments: argparse.Namespac
         lengths=QUICK_LENGTHS if arguments.quick else LENGTHS,
         live=arguments.live,
     )
+    if arguments.returns:
+        from bench.admission.returns import return_records, simulate_returns
+
+        rate, comebacks = simulate_returns(plan)
+        note = f"capacity: {rate:.2f} s of lone work per second"
+        return publish(arguments, list(return_records(comebacks)), notes=[note])
     capacity, runs = play_live(plan, routed=arguments.router) if arguments.live else simulate(plan)
     classes, loads = list(class_records(runs, plan.mix.priorities)), list(load_records(runs))
     if arguments.plot is not None:
@@ -77,3 +87,34 @@ def _run_admission(parser: argparse.ArgumentParser, arguments: argparse.Namespac
     note = f"capacity: {capacity:.2f} s of lone work per second, with all of the requests arriving at once"
     table = table_of_spreads(loads, targets(plan.loads))
     return publish(arguments, [*classes, *loads], notes=[note], table=table)
+
+
+FORECAST_LOADS = (0.5, 0.7)
+_parse_shares = parse_numbers(1, "loads must be numbers above 0 and at most 1 (such as 0.5,0.7)")
+FORECAST = """\
+Serve a real model at a steady part of its capacity, with real prompts of mixed
+lengths, and compare the forecast of each admitted request with the real time:
+of the first token, of the end of answers of known length, and of the end that
+was stated for any answer. An error is the difference as a share of the real
+time. With --beside, another checkout of this project takes turns.
+"""
+
+
+def add_forecast(benches: Commands) -> None:
+    summary = "measure how accurate a replica's forecasts are in steady load"
+    parser = add_bench(benches, "forecast", FORECAST, summary, "shorter ones", 3, _run_forecast)
+    add_model(parser)
+    loads = "parts of the capacity (default: 0.5,0.7)"
+    parser.add_argument("--loads", type=_parse_shares, default=FORECAST_LOADS, metavar="X,...", help=loads)
+    parser.add_argument("--seconds", type=parse_positive, metavar="S", help="duration of each load (default: 60)")
+    parser.add_argument("--runs", type=parse_positive, metavar="N", help="runs of each load (default: 3)")
+    parser.add_argument("--beside", type=Path, metavar="DIR", help="another checkout of this project to compare with")
+
+
+def _run_forecast(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    from bench.forecasts import measure_forecasts, targets
+
+    loads, seconds = tuple(sorted(arguments.loads)), arguments.seconds or (10 if arguments.quick else 60)
+    runs = arguments.runs or get_runs(arguments)
+    records, note = measure_forecasts(arguments.model, loads, seconds, runs, arguments.beside, say)
+    return publish(arguments, records, targets(loads), [note])

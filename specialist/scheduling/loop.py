@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol
 from admission.forecast.bookings import AdmissionDecision, Admit, Booking, ReplicaCapacity
 from admission.forecast.controller import AdmissionController
 from admission.forecast.estimates import Estimator, StepInFlight, StepPace, StepPrices, StepShape
-from admission.forecast.forecast import SWEEP_SECONDS
+from admission.forecast.reservations import Reservations
+from admission.forecast.sweep import SWEEP_SECONDS
 from kvpool import TokenChain, chain_root
 from specialist.engines.base import Engine
 from specialist.engines.sim.engine import CostModel, cost_model_from_json
@@ -46,7 +47,7 @@ class SchedulerReport(NamedTuple):
             controller.report_turn(self.step.keys)
         for event in self.events:
             if isinstance(event, Emitted):
-                controller.report_tokens(event.request_id, len(event.tokens))
+                controller.report_tokens(event.request_id, len(event.tokens), self.at)
         if self.step is not None:
             for key, num_left in self.step.prompts_left:
                 controller.report_prompt_left(key, num_left)
@@ -139,10 +140,18 @@ def _find_holder(scheduler: Scheduler, index: int, block_id: int) -> str:
 
 
 def make_booking(
-    request: Request, *, shadow: bool = False, exact: bool | None = None, hits: PrefixHits = _NO_HITS, caller: str = ""
+    request: Request,
+    *,
+    shadow: bool = False,
+    exact: bool | None = None,
+    hits: PrefixHits = _NO_HITS,
+    caller: str = "",
+    owner: str = "",
+    reservation: str = "",
 ) -> Booking:
     """Return a request's booking. `exact` states that nothing can end the answer before `max_tokens`; by default, this
-    is so if the request has no `stop_ids`. `caller` is the same for all attempts of one request."""
+    is so if the request has no `stop_ids`. `caller` is the same for all attempts of one request. See Booking for the
+    others."""
     return Booking(
         key=request.request_id,
         priority=request.priority,
@@ -158,6 +167,8 @@ def make_booking(
         shadow=shadow,
         adapters=request.lane.adapters,
         caller=caller,
+        owner=owner,
+        reservation=reservation,
     )
 
 
@@ -175,7 +186,11 @@ SHADOW_PRIORITY = -(2**62)  # below every priority that a caller can ask for
 
 
 def new_admission_controller(
-    scheduler: Scheduler, max_waiting: int, prices: StepPrices | None, jitter: Callable[[], float] = lambda: 0.0
+    scheduler: Scheduler,
+    max_waiting: int,
+    prices: StepPrices | None,
+    jitter: Callable[[], float] = lambda: 0.0,
+    reservations: Reservations | None = None,
 ) -> AdmissionController:
     config, pool = scheduler.config, scheduler.pool
     capacity = ReplicaCapacity(
@@ -187,7 +202,9 @@ def new_admission_controller(
         max_step_tokens=config.max_step_tokens,
         age_bound=config.age_bound,
     )
-    return AdmissionController(capacity, Estimator(prices), step_pace(scheduler), jitter=jitter)
+    return AdmissionController(
+        capacity, Estimator(prices), step_pace(scheduler), jitter=jitter, reservations=reservations
+    )
 
 
 class RequestControl(Protocol):
@@ -249,21 +266,26 @@ class ReplicaCore:
         max_waiting: int = 256,
         prices: StepPrices | None = None,
         jitter: Callable[[], float] = lambda: 0.0,
+        reservations: Reservations | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.clock = scheduler.clock
-        self.controller = new_admission_controller(scheduler, max_waiting, prices, jitter)
+        self.controller = new_admission_controller(scheduler, max_waiting, prices, jitter, reservations)
         self._loop = StepLoop(scheduler, engine)
         self._reporter = StepReporter(scheduler)
         self._gate = AdmissionGate(self.controller, scheduler, scheduler)
         self._events: list[Event] = []
 
-    def submit(self, request: Request, *, shadow: bool = False) -> AdmissionDecision:
-        """Decide on a request and schedule it if admitted. Raises RequestRefused if it could never run here."""
+    def submit(
+        self, request: Request, *, shadow: bool = False, owner: str = "", reservation: str = ""
+    ) -> AdmissionDecision:
+        """Decide on a request and schedule it if admitted. A refused request of an `owner` may be promised a place,
+        which the owner's next attempt takes by its `reservation`. Raises RequestRefused if it could never run here."""
         if shadow:
             request = replace(request, priority=SHADOW_PRIORITY)
         self.scheduler.check(request)
-        booking = make_booking(request, shadow=shadow, hits=peek_prefix_hits(self.scheduler, request))
+        hits = peek_prefix_hits(self.scheduler, request)
+        booking = make_booking(request, shadow=shadow, hits=hits, owner=owner, reservation=reservation)
         decision = self._gate.decide(booking, self.clock.now())
         if isinstance(decision, Admit):
             self.scheduler.submit(request)

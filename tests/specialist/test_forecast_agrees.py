@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from admission.forecast.bookings import Admit, BookedRequests, Booking
-from admission.forecast.estimates import AnswerLengths, StepPrices
+from admission.forecast.estimates import StepPrices
+from admission.forecast.lengths import AnswerLengths
 from admission.forecast.simulation import Simulation
 from admission.policy import MAX_OVERTAKE_SECONDS, PrefillHold
 from kvpool import BlockPool

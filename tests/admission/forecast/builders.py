@@ -33,4 +33,4 @@ def run_at_once(controller: AdmissionController, *keys: str) -> None:
         entry = controller.bookings.get(key)
         assert entry is not None
         controller.report_started(key, entry.booking.prompt_tokens, 0)
-        controller.report_tokens(key, 1)
+        controller.report_tokens(key, 1, 0.0)

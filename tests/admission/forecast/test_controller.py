@@ -13,7 +13,8 @@ from admission.forecast import simulation
 from admission.forecast.bookings import NO_ARRIVALS, Admit, BookedRequest, Booking, Refuse
 from admission.forecast.controller import AdmissionController
 from admission.forecast.estimates import Estimator, StepInFlight, StepPace, StepPrices, StepShape
-from admission.forecast.forecast import Forecast, QueueSweep
+from admission.forecast.forecast import Forecast
+from admission.forecast.sweep import QueueSweep
 from tests.admission.forecast.builders import PRICES, admit_all, booking, new_controller, run_at_once
 
 MARGIN = "the margin for errors and urgent requests is"
@@ -396,7 +397,7 @@ def test_a_request_without_a_deadline_is_suspended_and_resumed() -> None:
     book_urgent_request_that_suspends(controller)
     run_at_once(controller, "urgent")
     controller.report_preempted("patient")
-    controller.report_tokens("urgent", 1)
+    controller.report_tokens("urgent", 1, 0.0)
     assert controller.sweep(0.1).resumed == (), 'with the resumed request, "urgent" would be late'
     controller.report_ended("urgent", whole=True, cut=True, now=0.7)
     assert controller.is_sweep_due
@@ -408,7 +409,7 @@ def test_a_request_resumed_before_it_left_its_slot_keeps_the_slot() -> None:
     controller = new_controller()
     book_urgent_request_that_suspends(controller)
     controller.report_ended("urgent", whole=False, cut=True, now=0.0)
-    controller.report_tokens("patient", 1)  # This token comes from the step that was in flight.
+    controller.report_tokens("patient", 1, 0.0)  # This token comes from the step that was in flight.
     assert controller.sweep(0.0).resumed == ("patient",)
     (patient,) = controller.bookings.running
     assert patient.generated > 0
@@ -619,7 +620,7 @@ def play(moves: list[tuple[str, int, int, float]]) -> list[object]:
             case "start":
                 controller.report_started(key, 10, 2)
             case "emit":
-                controller.report_tokens(key, 1)
+                controller.report_tokens(key, 1, 0.0)
             case "preempt":
                 controller.report_preempted(key)
             case "end":

@@ -1,5 +1,6 @@
 """The costs of prefill and decode steps are estimated correctly from the durations of measured steps."""
 
+from math import log
 from random import Random
 
 from hypothesis import given, settings
@@ -85,3 +86,34 @@ def test_a_change_of_adapters_has_its_own_price() -> None:
     assert prices is not None
     assert abs(prices.switch - 0.05) < 0.01
     assert abs(prices.seconds(StepShape(False, 4, 40)) - PRICES.seconds(StepShape(False, 4, 40))) < 0.002
+
+
+def test_prices_are_right_on_average_on_a_noisy_machine() -> None:
+    """A forecast adds up many steps, so it needs their mean time. Noise must not make the prices too low."""
+    estimator, rng = Estimator(), Random(5)
+    spent = expected = 0.0
+    for i, shape in enumerate(shapes(rng, 1500)):
+        seconds = PRICES.seconds(shape) * rng.lognormvariate(0.0, 0.4)
+        if i >= 300 and estimator.prices is not None:
+            expected += estimator.prices.seconds(shape)
+            spent += seconds
+        estimator.add(shape, seconds)
+    assert abs(expected - spent) < 0.05 * spent
+
+
+@given(st.sampled_from((0.25, 0.5, 2.0, 4.0)), st.integers(0, 2**32))
+@settings(max_examples=8, deadline=None)
+def test_a_pace_measured_in_decode_steps_also_changes_the_price_of_prefill_steps(factor: float, seed: int) -> None:
+    """Other processes slow down all steps alike, so that no step of every shape needs to be measured again."""
+    estimator = Estimator(PRICES)
+    some = shapes(Random(seed), 800)
+    for shape in some[:200]:
+        estimator.add(shape, PRICES.seconds(shape))
+    seconds, prompt = 0.0, StepShape(True, 64, 6400)
+    for shape in some[200:]:
+        if not shape.prefill and seconds < 8.0:
+            estimator.add(shape, factor * PRICES.seconds(shape))
+            seconds += factor * PRICES.seconds(shape)
+    prices = estimator.prices
+    assert prices is not None
+    assert 0.4 < log(prices.seconds(prompt) / PRICES.seconds(prompt)) / log(factor) < 1.0, "a large part of the way"

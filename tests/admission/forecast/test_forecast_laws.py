@@ -17,7 +17,7 @@ from tests.admission.forecast.builders import PRICES, admit_all, booking, new_co
 
 A_TOKEN = PRICES.decode_step + PRICES.decode_token
 """Seconds for a token of a request that runs alone."""
-A_PROMISE = AnswerEstimate(0.0, 0.0, EstimateBound(0.0, 0.1, 0.01), EstimateBound(0.0, 0.2, 0.02), 0.0)
+A_PROMISE = AnswerEstimate(0.0, EstimateBound(0.0, 0.1, 0.01), EstimateBound(0.0, 0.2, 0.02), 0.0)
 
 
 def enter(controller: AdmissionController, *bookings: Booking, aside: bool = False) -> None:
@@ -300,7 +300,7 @@ def test_a_retry_hint_is_enough_and_hardly_longer(tokens: int, spare: float, lim
         later.book(first, Admit(None), 0.0)
         run_at_once(later, "first")
         done = round(seconds / A_TOKEN)
-        later.report_tokens("first", min(done, tokens - 2))
+        later.report_tokens("first", min(done, tokens - 2), 0.0)
         if done >= tokens - 1:
             later.report_ended("first", whole=True, cut=True, now=seconds)
         return isinstance(later.decide(replace(asked, arrival=seconds, deadline=seconds + 0.8 + spare), seconds), Admit)
@@ -333,7 +333,7 @@ def test_a_request_that_follows_its_hints_is_admitted_before_long(
         for each in range(runners if left > 2 else 0):
             controller.book(booking(f"r{each}", max_tokens=tokens), Admit(None), 0.0)
             run_at_once(controller, f"r{each}")
-            controller.report_tokens(f"r{each}", tokens - left)
+            controller.report_tokens(f"r{each}", tokens - left, 0.0)
         due = at + (0.1 if first else 0.8) + spare
         now = replace(asked, arrival=at, deadline=None if first else due, first_deadline=due if first else None)
         verdict = controller.decide(now, at)
@@ -441,4 +441,4 @@ def test_one_endless_answer_does_not_make_every_estimate_longer() -> None:
     hindsight = LoadCorrection()
     for _ in range(8):
         hindsight.learn(A_PROMISE, 10, 1e6)
-    assert hindsight.share(0.0, A_PROMISE.quiet.total(10)) == 1.5
+    assert 1.0 <= hindsight.share(A_PROMISE.quiet.total(10)) <= 1.5

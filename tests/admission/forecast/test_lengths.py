@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.forecast.estimates import AnswerLengths
+from admission.forecast.lengths import AnswerLengths
 
 ended = st.lists(st.tuples(st.integers(1, 300), st.booleans()), max_size=80)
 

@@ -10,7 +10,7 @@ import pytest
 
 from admission.forecast.bookings import Admit
 from admission.forecast.controller import AdmissionController
-from admission.forecast.forecast import QueueSweep
+from admission.forecast.sweep import QueueSweep
 from octet.clock import ManualClock
 from octet.v1 import specialist_pb2 as wire
 from specialist.adapters.catalog import SimAdapters
