@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from admission.budgets import restore_record
-from admission.escalation import EscalationLadder, knobs_at_level
+from admission.escalation import EscalationLadder, KnobBase
 from octet.config.ensemble import EscalationConfig, IntentConfig
 
 Knob = Literal["shadow_threshold", "priority_floor"]
@@ -109,16 +109,29 @@ def effective_knobs(
     rules: EscalationConfig,
 ) -> EffectiveKnobs:
     """Return the knobs in force. An operator's setting for this intent and specialist comes first, then a setting for
-    the intent, then the configured value, raised by the specialist's escalation."""
-    threshold, floor = knobs_at_level(ladder.level, intent.shadow_threshold, intent.priority_floor, rules)
+    the intent, then the configured value, raised by the escalation of the intent at the specialist."""
+    base = knob_base(intent, specialist, operator)
+    threshold, floor = base.raised(ladder.steps, rules)
     is_escalated = threshold > intent.shadow_threshold
     threshold_turn = _escalated(is_escalated, ladder)
     floor_turn = _escalated(floor > intent.priority_floor, ladder)
     if turned := _set_by_operator(intent.name, specialist, "shadow_threshold", operator):
-        threshold, threshold_turn = turned.value, KnobSource(turned.by, turned.why, turned.since)
+        threshold_turn = KnobSource(turned.by, turned.why, turned.since)
     if turned := _set_by_operator(intent.name, specialist, "priority_floor", operator):
-        floor, floor_turn = int(turned.value), KnobSource(turned.by, turned.why, turned.since)
-    return EffectiveKnobs(threshold, floor, threshold_turn, floor_turn, is_escalated)
+        floor_turn = KnobSource(turned.by, turned.why, turned.since)
+    return EffectiveKnobs(*base.in_force(ladder.steps, rules), threshold_turn, floor_turn, is_escalated)
+
+
+def knob_base(intent: IntentConfig, specialist: str, operator: Mapping[KnobName, OperatorKnob]) -> KnobBase:
+    """Return the values from which escalation raises the knobs, and those by which an operator overrides it."""
+    threshold = _set_by_operator(intent.name, specialist, "shadow_threshold", operator)
+    floor = _set_by_operator(intent.name, specialist, "priority_floor", operator)
+    return KnobBase(
+        intent.shadow_threshold,
+        intent.priority_floor,
+        None if threshold is None else threshold.value,
+        None if floor is None else int(floor.value),
+    )
 
 
 def _set_by_operator(

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from functools import partial
 
 from admission import knobs as knob_rules
-from admission.escalation import EscalationLadder, EscalationMove, advance_ladder, count_levels
-from admission.knobs import ESCALATION, KNOBS, UNSPECIFIED_INTENT, EffectiveKnobs, KnobError, KnobName
+from admission.escalation import EscalationLadder, EscalationMove, EscalationView, KnobSteps, advance_ladder
+from admission.knobs import ESCALATION, KNOBS, EffectiveKnobs, KnobError, KnobName
 from admission.lanes import BY_CONFIGURATION
 from octet.config.ensemble import EscalationConfig, IntentConfig
 from octet.rpc.refusal import Refusal, invalid_field
 from octet.v1 import operator_pb2 as wire
 from router.control.audit import AuditWriter, ChangeAuthor, DocumentRevision, audit_row, conflict, unknown_name
 from router.control.state import KNOB, LADDER, SharedState
-from router.routing.dispatch_plan import IntentKnobs, configured_knobs
+from router.routing.dispatch_plan import IntentKnobs
 from router.store.rows import DocumentBody
 
 _OPERATOR = "operator"
@@ -20,61 +20,93 @@ _BOTTOM = EscalationLadder()
 
 
 class EscalationController:
+    """Advances the ladder of each intent at each specialist."""
+
     def __init__(self, state: SharedState, audit: AuditWriter) -> None:
         self._state = state
         self._audit = audit
-        # by specialist: the stored ladder, and the ladder after later ticks (changes of timers alone are not stored)
+        # by key: the stored ladder, and the ladder after later ticks (changes of timers alone are not stored)
         self._local: dict[str, tuple[EscalationLadder, EscalationLadder]] = {}
 
-    def ladder(self, specialist: str) -> EscalationLadder:
-        return self._advanced(specialist, self._stored(specialist))
+    def ladder(self, intent: str, specialist: str) -> EscalationLadder:
+        key = _ladder_key(intent, specialist)
+        return self._advanced(key, self._stored(key))
+
+    def ladders(self) -> dict[tuple[str, str], EscalationLadder]:
+        """Return the ladders by intent and specialist, of configured ones that were ever escalated. Documents by an
+        older version, which had one ladder for each specialist, are ignored."""
+        intents, names = self._state.intents(), self._state.ensemble.names
+        keys = (document.key.partition("/") for document in self._state.documents.of_kind(LADDER))
+        places = sorted((intent, name) for intent, _, name in keys if intent in intents and name in names)
+        return {place: self.ladder(*place) for place in places}
 
     @property
     def rules(self) -> EscalationConfig:
         return self._state.ensemble.escalation
 
     async def tick(self, now: float) -> None:
+        ladders, operators = self.ladders(), operator_knobs(self._state)
         for specialist in self._state.ensemble.names:
-            await self._advance(specialist, now)
+            raised = {intent: ladder for (intent, name), ladder in ladders.items() if name == specialist}
+            await self._tick(specialist, raised, operators, now)
 
-    def top_level(self, specialist: str) -> int:
-        """Return the highest escalation level that changes a knob of an intent routed to this specialist."""
-        intents = self._state.ensemble.intents
-        elsewhere = {intent.name for intent in intents if intent.specialist not in (None, specialist)}
-        return max(
-            count_levels(knobs.threshold, knobs.floor, self.rules)
-            for name, knobs in configured_knobs(intents).items()
-            if name not in elsewhere or name == UNSPECIFIED_INTENT
-        )
+    async def _tick(
+        self,
+        specialist: str,
+        ladders: Mapping[str, EscalationLadder],
+        operators: Mapping[KnobName, knob_rules.OperatorKnob],
+        now: float,
+    ) -> None:
+        demand, intents = self._state.demand.view(specialist, now), self._state.intents()
+        moved_at = max((ladder.since for ladder in ladders.values()), default=0.0)
+        reserved = 0
+        for name in sorted({*demand, *ladders} & intents.keys()):
+            base = knob_rules.knob_base(intents[name], specialist, operators)
+            view = EscalationView(name, demand, base, self.rules, moved_at, reserved)
+            move = await self._advance(specialist, view, now)
+            reserved += move.returning if move is not None else 0
 
-    async def _advance(self, specialist: str, now: float) -> None:
-        counts, top = self._state.demand.counts(specialist, now), self.top_level(specialist)
-
-        def advance(stored: EscalationLadder) -> tuple[EscalationLadder, EscalationMove | None]:
-            return advance_ladder(self._advanced(specialist, stored), counts, now, self.rules, top)
-
-        stored = self._stored(specialist)
-        after, move = advance(stored)
+    async def _advance(self, specialist: str, view: EscalationView, now: float) -> EscalationMove | None:
+        key = _ladder_key(view.intent, specialist)
+        stored = self._stored(key)
+        after, move = advance_ladder(self._advanced(key, stored), view, now)
         if move is None:
-            self._local[specialist] = (stored, after)
-            return
+            self._local[key] = (stored, after)
+            return None
 
         def revise(body: DocumentBody | None) -> DocumentRevision | None:
-            ladder, move = advance(_BOTTOM if body is None else EscalationLadder.from_body(body))
+            found = _BOTTOM if body is None else EscalationLadder.from_body(body)
+            ladder, move = advance_ladder(self._advanced(key, found), view, now)
             if move is None:
                 return None
-            author = ChangeAuthor(ESCALATION, move.why)
-            row = audit_row(now, author, move.what, specialist, f"level {move.before}", f"level {move.after}")
+            before, after = (_describe_steps(view, steps) for steps in (move.before, move.after))
+            row = audit_row(now, ChangeAuthor(ESCALATION, move.why), move.what, specialist, before, after)
             return DocumentRevision(ladder.to_body(), row)
 
-        await self._audit.act(LADDER, specialist, revise)
+        await self._audit.act(LADDER, key, revise)
+        return move
 
-    def _stored(self, specialist: str) -> EscalationLadder:
-        return self._state.documents.read(LADDER, specialist, EscalationLadder.from_body) or _BOTTOM
+    def _stored(self, key: str) -> EscalationLadder:
+        return self._state.documents.read(LADDER, key, EscalationLadder.from_body) or _BOTTOM
 
-    def _advanced(self, specialist: str, stored: EscalationLadder) -> EscalationLadder:
-        known, after = self._local.get(specialist, (None, stored))
+    def _advanced(self, key: str, stored: EscalationLadder) -> EscalationLadder:
+        known, after = self._local.get(key, (None, stored))
         return after if known == stored else stored
+
+
+def _ladder_key(intent: str, specialist: str) -> str:
+    return f"{intent}/{specialist}"
+
+
+def _describe_steps(view: EscalationView, steps: KnobSteps) -> str:
+    threshold, floor = view.base.raised(steps, view.rules)
+    return f"{view.intent}: shadow_threshold {threshold:g}, priority_floor {floor}"
+
+
+def operator_knobs(state: SharedState) -> dict[KnobName, knob_rules.OperatorKnob]:
+    keys = [document.key for document in state.documents.of_kind(KNOB)]
+    found = (state.documents.read(KNOB, key, partial(_decode, key)) for key in keys)
+    return dict(knob for knob in found if knob is not None)
 
 
 class KnobController:
@@ -83,23 +115,14 @@ class KnobController:
         self._audit = audit
         self._escalation = escalation
 
-    def set_by_operators(self) -> dict[KnobName, knob_rules.OperatorKnob]:
-        documents = self._state.documents
-        keys = [document.key for document in documents.of_kind(KNOB)]
-        found = (documents.read(KNOB, key, partial(_decode, key)) for key in keys)
-        return dict(knob for knob in found if knob is not None)
-
-    def intents(self) -> dict[str, IntentConfig]:
-        intents = (IntentConfig(UNSPECIFIED_INTENT), *self._state.ensemble.intents)
-        return {intent.name: intent for intent in intents}
-
     def overrides(self) -> dict[tuple[str, str], IntentKnobs]:
-        operators, names = self.set_by_operators(), self._state.ensemble.names
+        operators, names = operator_knobs(self._state), self._state.ensemble.names
         touched = {name.intent for name in operators}
-        escalated = [name for name in names if self._escalation.ladder(name).level]
+        escalated = [place for place, ladder in self._escalation.ladders().items() if ladder.level]
         found = {}
-        for intent in self.intents().values():
-            for name in names if intent.name in touched else escalated:
+        for intent in self._state.intents().values():
+            own = [name for owner, name in escalated if owner == intent.name]
+            for name in names if intent.name in touched else own:
                 knobs = self._effective(intent, name, operators)
                 if (knobs.threshold, knobs.floor) != (intent.shadow_threshold, intent.priority_floor) or knobs.by:
                     setters = (_anonymize(knobs.by), _anonymize(knobs.floor_turn.by))
@@ -108,9 +131,9 @@ class KnobController:
 
     def infos(self) -> list[wire.KnobInfo]:
         """List intents' knobs, per-specialist knobs that differ from these, and operators' knobs without effect."""
-        operators = self.set_by_operators()
+        operators = operator_knobs(self._state)
         found: list[wire.KnobInfo] = []
-        for intent in self.intents().values():
+        for intent in self._state.intents().values():
             general = self._effective(intent, None, operators)
             infos = {knob: _info(KnobName(intent.name, None, knob), general, intent) for knob in KNOBS}
             found += infos.values()
@@ -138,7 +161,7 @@ class KnobController:
 
     async def release(self, name: str, author: ChangeAuthor, now: float) -> wire.KnobInfo:
         """Release a knob, even one that is no longer configured. Raises Refusal if it is unknown or not set."""
-        knob = next((each for each in self.set_by_operators() if str(each) == name), None) or self._parse(name)
+        knob = next((each for each in operator_knobs(self._state) if str(each) == name), None) or self._parse(name)
 
         def revise(body: DocumentBody | None) -> DocumentRevision:
             if body is None:
@@ -151,16 +174,16 @@ class KnobController:
 
     def info(self, knob: KnobName) -> wire.KnobInfo:
         intent = self._intent(knob)
-        info = _info(knob, self._effective(intent, knob.specialist, self.set_by_operators()), intent)
+        info = _info(knob, self._effective(intent, knob.specialist, operator_knobs(self._state)), intent)
         if remark := self._why_without_effect(knob):
             info.why = f"{info.why} ({remark})" if info.why else remark
         return info
 
     def _intent(self, knob: KnobName) -> IntentConfig:
-        return self.intents().get(knob.intent) or IntentConfig(knob.intent)
+        return self._state.intents().get(knob.intent) or IntentConfig(knob.intent)
 
     def _why_without_effect(self, knob: KnobName) -> str:
-        if knob.intent not in self.intents():
+        if knob.intent not in self._state.intents():
             return f"the intent {knob.intent} is no longer configured: the knob has no effect"
         if knob.specialist is not None and knob.specialist not in self._state.ensemble.names:
             return f"the specialist {knob.specialist} is no longer configured: the knob has no effect"
@@ -171,7 +194,7 @@ class KnobController:
     ) -> EffectiveKnobs:
         """Return the effective knobs of an intent at `specialist`. If `specialist` is None, escalation is ignored."""
         is_known = specialist in self._state.ensemble.names
-        ladder = self._escalation.ladder(specialist) if specialist is not None and is_known else _BOTTOM
+        ladder = self._escalation.ladder(intent.name, specialist) if specialist is not None and is_known else _BOTTOM
         return knob_rules.effective_knobs(intent, specialist or "", operators, ladder, self._escalation.rules)
 
     def _parse(self, name: str) -> KnobName:
@@ -179,7 +202,7 @@ class KnobController:
             knob = KnobName.parse(name)
         except KnobError as error:
             raise _refusal(error) from None
-        specialists, intents = self._state.ensemble.names, self.intents()
+        specialists, intents = self._state.ensemble.names, self._state.intents()
         if knob.intent in intents and knob.specialist in (None, *specialists):
             return knob
         own = [f"{knob.intent}/{specialist}" for specialist in specialists] if knob.specialist else []

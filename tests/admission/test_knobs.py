@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.escalation import EscalationLadder, knobs_at_level
+from admission.escalation import EscalationLadder, KnobBase, KnobSteps
 from admission.knobs import (
     ESCALATION,
     UNSPECIFIED_INTENT,
@@ -99,13 +99,13 @@ configurations = st.builds(
 
 @given(
     configured=configurations,
-    level=st.integers(0, 15),
+    steps=st.builds(KnobSteps, st.integers(0, 9), st.integers(0, 9)),
     wide=st.tuples(thresholds, floors),
     near=st.tuples(thresholds, floors),
 )
 def test_the_narrowest_setting_wins(
     configured: IntentConfig,
-    level: int,
+    steps: KnobSteps,
     wide: tuple[OperatorKnob | None, OperatorKnob | None],
     near: tuple[OperatorKnob | None, OperatorKnob | None],
 ) -> None:
@@ -118,10 +118,10 @@ def test_the_narrowest_setting_wins(
         KnobName("other", None, "priority_floor"): OperatorKnob(7, "eve", "another intent", 1.0),
     }
     operator = {name: knob for name, knob in said.items() if knob is not None}
-    ladder = EscalationLadder(level, since=500.0)
+    ladder = EscalationLadder(*steps, since=500.0)
     knobs = effective_knobs(configured, "debug", operator, ladder, RULES)
     configured_pair = (configured.shadow_threshold, configured.priority_floor)
-    escalated = knobs_at_level(level, *configured_pair, RULES)
+    escalated = KnobBase(*configured_pair).raised(steps, RULES)
     got = ((knobs.threshold, knobs.threshold_turn), (knobs.floor, knobs.floor_turn))
     for i, (value, turn) in enumerate(got):
         word = near[i] or wide[i]
@@ -142,7 +142,7 @@ def test_the_narrowest_setting_wins(
 def test_an_operator_may_go_below_the_configuration() -> None:
     operator = {KnobName("review", None, "priority_floor"): OperatorKnob(0.0, "ada", "let all in", 5.0)}
     configured = IntentConfig("review", shadow_threshold=0.5, priority_floor=4)
-    knobs = effective_knobs(configured, "debug", operator, EscalationLadder(15), RULES)
+    knobs = effective_knobs(configured, "debug", operator, EscalationLadder(9, 9), RULES)
     assert (knobs.threshold, knobs.floor, knobs.by) == (0.95, 0, "ada")
     assert isinstance(knobs.floor, int)
 

@@ -1,47 +1,40 @@
-"""A specialist's top escalation level is the highest one that still changes a knob. Only intents that may be routed to
-the specialist matter."""
+"""Random events: ladders of all intents and specialists stay within their bounds, and only demand moves them."""
 
-from dataclasses import replace
+from random import Random
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
-from admission.escalation import knobs_at_level
-from octet.config.ensemble import EscalationConfig, IntentConfig
-from router.control.knobs import EscalationController, KnobController
-from router.control.state import SharedState
-from tests.router.control.fake_replicas import FakeReplicas
-from tests.router.control.harness import ENSEMBLE
-from tests.router.store.stores import make_store
+from admission.demand import DemandClass
+from router.control.demand import DemandOutcome
+from tests.router.control.harness import ENSEMBLE, running_control
 
-RULES = EscalationConfig(threshold_step=0.3, max_threshold=0.9, floor_step=2, max_floor=8)
-intents = st.builds(
-    IntentConfig,
-    name=st.sampled_from(["codegen", "review", "chat", "unspecified"]),
-    specialist=st.sampled_from([None, "algo", "stl"]),
-    shadow_threshold=st.sampled_from([0.0, 0.3, 0.9]),
-    priority_floor=st.sampled_from([0, 5, 9]),
-)
+KINDS = (DemandClass(2), DemandClass(5, 40), DemandClass(5, 80), DemandClass(8))
 
 
-@given(st.lists(intents, unique_by=lambda intent: intent.name), st.sampled_from(["algo", "stl", "debug"]))
-def test_the_top_level_is_the_last_that_changes_a_knob(configured: list[IntentConfig], specialist: str) -> None:
-    known = SharedState(
-        replace(ENSEMBLE, intents=tuple(configured), escalation=RULES), make_store("memory"), FakeReplicas()
-    )
-    escalation = EscalationController(known, None)  # type: ignore[arg-type]
-    rules = escalation.rules
-    top = escalation.top_level(specialist)
-    elsewhere = {intent.name for intent in configured if intent.specialist not in (None, specialist)} - {"unspecified"}
-    base = KnobController(known, None, escalation).intents()  # type: ignore[arg-type]
-
-    def knobs(level: int) -> list[tuple[float, int]]:
-        """Return the knobs at this level, for every intent that may be routed to the specialist."""
-        return [
-            knobs_at_level(level, each.shadow_threshold, each.priority_floor, rules)
-            for name, each in base.items()
-            if name not in elsewhere
-        ]
-
-    assert knobs(top) == knobs(top + 1) == knobs(top + 9)
-    assert top == 0 or knobs(top) != knobs(top - 1)
+@pytest.mark.parametrize("seed", range(3))
+async def test_only_places_with_demand_move_and_all_return(seed: int) -> None:
+    random = Random(seed)
+    places = [("codegen", "algo"), ("review", "algo"), ("unspecified", "stl")]
+    moved: set[tuple[str, str]] = set()
+    async with running_control("memory") as harness:
+        control = harness.control
+        for _ in range(8):
+            rates = {place: random.choice([0, 1, 6]) for place in places}
+            refused = random.choice([0.0, 0.1, 0.6])
+            for _ in range(12):
+                for (intent, specialist), rate in rates.items():
+                    for _ in range(rate):
+                        outcome: DemandOutcome = "refused" if random.random() < refused else "accepted"
+                        control.record_demand(specialist, intent, random.choice(KINDS), outcome)
+                await harness.tick()
+                ladders = control.escalation()
+                moved |= {place for place, ladder in ladders.items() if ladder.level}
+                assert ladders.keys() <= set(places)
+                for (intent, specialist), ladder in ladders.items():
+                    knobs = control.fleet_status.knobs(intent, specialist)
+                    assert knobs.threshold <= ENSEMBLE.escalation.max_threshold and knobs.floor <= 8
+                    assert bool(ladder.threshold_steps) == knobs.is_escalated
+        rules = ENSEMBLE.escalation
+        await harness.run(rules.sustain + rules.relax + 3)
+        assert moved and not any(ladder.level for ladder in control.escalation().values())
+        assert not control.fleet_status.knob_overrides
