@@ -190,7 +190,7 @@ def brace_balance(code: str) -> int:
     return mask.count("{") - mask.count("}")
 
 
-_CPP_TAGS = frozenset({"cpp", "c++", "cc", "cxx", "c", "h", "hpp", "hxx", "hh", "h++", "cppm", "ino", "cuda-cpp"})
+CPP_TAGS = frozenset({"cpp", "c++", "cc", "cxx", "c", "h", "hpp", "hxx", "hh", "h++", "cppm", "ino", "cuda-cpp"})
 _UNTAGGED = frozenset({"", "code", "text", "plaintext", "txt"})
 _HEADER = re.compile(r"^[ \t]*#[ \t]*(?:pragma[ \t]+once|ifndef[ \t]+\w+_H(?:PP|XX)?_*)[ \t]*$", re.MULTILINE)
 _MODULES = re.compile(r"^[ \t]*(?:export[ \t]+)?(?:import|module)\b[^=(;\n]*;", re.MULTILINE)
@@ -243,7 +243,7 @@ def extract_cpp(text: str) -> list[CodeBlock]:
         block
         for block in blocks
         if block.code.strip()
-        and (block.language in _CPP_TAGS or (block.language in _UNTAGGED and looks_like_cpp(block.code)))
+        and (block.language in CPP_TAGS or (block.language in _UNTAGGED and looks_like_cpp(block.code)))
     ]
     return found[:MOST_BLOCKS]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import ceil
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 from octet.config.annotations import SCHEMA_PREFIX, verifier_problem
@@ -28,8 +29,8 @@ _CLOCK_FACTOR = 3  # wall-clock seconds allowed for every second of CPU time
 _probe_compiler = cache(cpp_compiler.probe_compiler)
 _MOST_OUTPUT = 1 << 20
 _MOST_SCHEMA = 1 << 20
-_JSON = frozenset({"json", "jsonc", "json5", "application"})
-_PYTHON = frozenset({"python", "py", "python3", "py3", "pycon", "ipython"})
+JSON_TAGS = frozenset({"json", "jsonc", "json5", "application"})
+PYTHON_TAGS = frozenset({"python", "py", "python3", "py3", "pycon", "ipython"})
 _PROMPT = re.compile(r"^(?:>>> ?|\.\.\. ?)")
 _SIGNS = re.compile(
     r"^[ \t]*(?:def \w+\(|class \w+[:(]|import \w|from [\w.]+ import |if __name__|print\(|@\w|for \w+ in |return\b)",
@@ -38,14 +39,32 @@ _SIGNS = re.compile(
 _LIKE_CODE = re.compile(r"[=()#:\[\]]")
 
 
-def open_verifiers(ensemble: Ensemble) -> dict[str, Verifier]:
-    """Return the verifier of each specialist; specialists with the same `verify` share one. At most one process runs at
-    a time, apart from those of custom verifiers. Raises ValueError for an invalid `verify`."""
-    base = None if ensemble.source is None else ensemble.source.parent
-    pool = VerifierPool()
-    specs = sorted({specialist.verify for specialist in ensemble.specialists})
-    opened = {spec: open_verifier(spec, ensemble.correctness, base, pool) for spec in specs}
-    return {specialist.name: opened[specialist.verify] for specialist in ensemble.specialists}
+class VerifierOpener:
+    """Opens each verifier of an ensemble once. Used on any thread."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self._correctness = ensemble.correctness
+        self._base = None if ensemble.source is None else ensemble.source.parent
+        self._opened: dict[str, Verifier] = {}
+        self._lock = Lock()
+        self.pool = VerifierPool()
+        self.limits = verifier_limits(ensemble.correctness)
+
+    @property
+    def opened(self) -> tuple[Verifier, ...]:
+        return tuple(self._opened.values())
+
+    def open(self, spec: str) -> Verifier:
+        """Return the verifier for `spec`. Raises ValueError if `spec` is invalid."""
+        with self._lock:
+            if spec not in self._opened:
+                self._opened[spec] = open_verifier(spec, self._correctness, self._base, self.pool)
+            return self._opened[spec]
+
+
+def verifier_limits(correctness: CorrectnessConfig) -> VerifierLimits:
+    seconds = correctness.verify_seconds
+    return VerifierLimits(seconds, seconds * _CLOCK_FACTOR, correctness.answer_bytes)
 
 
 def open_verifier(
@@ -57,8 +76,7 @@ def open_verifier(
     if problem := verifier_problem(spec):
         raise ValueError(problem)
     pool = pool or VerifierPool()
-    seconds = correctness.verify_seconds
-    limits = VerifierLimits(seconds, seconds * _CLOCK_FACTOR, correctness.answer_bytes)
+    limits = verifier_limits(correctness)
     is_code_required = spec.endswith(_REQUIRED)
     match spec.removesuffix(_REQUIRED):
         case "non_empty":
@@ -186,7 +204,7 @@ def extract_python(text: str) -> list[str]:
     blocks = extract_blocks(text)
     if not blocks:
         return [text] if _SIGNS.search(text) and not any(map(_is_prose, text.split("\n"))) else []
-    named = [block.code for block in blocks if block.language in _PYTHON]
+    named = [block.code for block in blocks if block.language in PYTHON_TAGS]
     unnamed = [block.code for block in blocks if not block.language and _SIGNS.search(block.code)]
     return [_as_module(code) for code in named or unnamed if code.strip() and not is_foreign_cell(code)]
 
@@ -211,7 +229,7 @@ def extract_json(text: str) -> list[str]:
     if stripped[:1] in ("{", "["):
         return [stripped]
     blocks = extract_blocks(text)
-    named = [block.code for block in blocks if block.language in _JSON]
+    named = [block.code for block in blocks if block.language in JSON_TAGS]
     unnamed = [block.code for block in blocks if not block.language]
     return [code.strip() for code in named or unnamed if code.strip()] or [stripped]
 

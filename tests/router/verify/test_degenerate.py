@@ -1,0 +1,151 @@
+"""The check for degenerate text finds what no caller can use, and passes healthy text of every kind."""
+
+import base64
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.verify.degenerate import ScriptHistory, describe_degeneration, find_loop, is_asked_to_repeat
+
+ROOT = Path(__file__).parents[3]
+QUESTION = "How do I reverse a list?"
+RUSSIAN = "Чтобы развернуть список, используйте обратный срез или встроенную функцию, которая возвращает итератор. " * 2
+CHINESE = (
+    "要反转列表,可以使用切片或者内置函数,它会返回一个迭代器,然后再转换成列表,这样原来的列表不会被修改,非常方便实用。"
+)
+
+
+def broken(answer: str, question: str = QUESTION, *, is_cut: bool = True, usual: frozenset[str] | None = None) -> str:
+    return describe_degeneration(question, answer, is_cut=is_cut, usual=usual)
+
+
+@settings(max_examples=60, deadline=None)
+@given(unit=st.text(min_size=1, max_size=40), start=st.sampled_from(("", "A list is reversed like this: ")))
+def test_a_unit_that_repeats_until_the_cut_is_degenerate(unit: str, start: str) -> None:
+    answer = start + unit * (600 // len(unit) + 7)
+    if unit.strip():
+        assert broken(answer)
+
+
+@pytest.mark.parametrize("unit", ["Z. ", "Z", "!", "the ", "\n\n- ", "of the of ", "<|x|>", "好"])
+def test_a_loop_is_degenerate_even_if_it_ends_by_itself(unit: str) -> None:
+    assert "repeats" in broken(unit * 60, is_cut=False)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_a_loop_with_noise_is_degenerate(seed: int) -> None:
+    random = Random(seed)
+    words = ["Z", ".", "Z.", "of"]
+    answer = " ".join(random.choices(words, weights=(60, 25, 13, 2), k=400))
+    assert broken(answer)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1 << 32), size=st.integers(60, 400))
+def test_two_tokens_in_random_order_are_degenerate(seed: int, size: int) -> None:
+    """What an adapter gives that makes two tokens far more likely than all others."""
+    assert broken("".join(Random(seed).choices((" Z", "."), k=size)))
+
+
+def test_emptiness_counts_if_the_model_ended_the_answer() -> None:
+    assert broken("", is_cut=False) == broken(" \n\t", is_cut=False) == "it is empty"
+    assert not broken("") and not broken("\n\n")
+    assert not broken("Z. Z. Z. Z.", is_cut=False), "a short answer may be right"
+
+
+def test_wrong_scripts_are_degenerate_unless_they_are_asked_for_or_usual() -> None:
+    latin = frozenset({"Latin"})
+    for answer, script in ((RUSSIAN, "Cyrillic"), (CHINESE, "Han or Kana")):
+        assert script in broken(answer, usual=latin)
+        assert not broken(answer), "the scripts of the lane are not known yet"
+        assert not broken(answer, usual=latin | {script})
+        assert not broken(answer, "Translate: how do I reverse a list?", usual=latin)
+        assert not broken(answer, answer[:30], usual=latin)
+        assert not broken(
+            f"In {answer[:20]} it says:\n" + "def reverse(items):\n    return items[::-1]\n" * 2, usual=latin
+        )
+    soup = "".join(
+        chr(0x400 + n % 200) + chr(0x5D0 + n % 20) + chr(0x4E00 + n * 7) + chr(0xE01 + n % 40) for n in range(60)
+    )
+    assert "scripts are mixed" in broken(soup)
+    assert broken("\ufffd\x00\x03ab" * 3 + "".join(map(chr, range(0x80, 0xFF))))
+
+
+def healthy_texts() -> list[tuple[str, str]]:
+    random = Random(3)
+    rows = [f"| {number} | {random.random():.3f} | item {number} | yes |" for number in range(150)]
+    log = [f"2026-11-18 20:{n // 60:02}:{n % 60:02} INFO worker {random.randint(1, 9)} done" for n in range(200)]
+    return [
+        ("a table", "\n".join(rows)),
+        ("an enum", "enum class Color {\n" + "".join(f"    value_{n} = {n},\n" for n in range(300)) + "};"),
+        ("includes", "".join(f"#include <{name}>\n" for name in _WORDS)),
+        ("JSON", json.dumps([{"id": n, "name": f"user {n}", "active": n % 3 == 0} for n in range(200)], indent=2)),
+        ("numbers", ", ".join(str(random.randint(0, 255)) for _ in range(2000))),
+        ("base64", base64.b64encode(random.randbytes(4000)).decode()),
+        ("a log", "\n".join(log)),
+        ("a switch", "".join(f'    case Kind::{n}: return "{n}";\n' for n in _WORDS * 4)),
+        ("a count", " ".join(map(str, range(1, 1500)))),
+        ("art", "\n".join(" " * (20 - n) + "*" * (2 * n + 1) for n in range(20))),
+        ("Russian", RUSSIAN),
+        ("Chinese", CHINESE),
+        ("a poem", "Roses are red,\nviolets are blue,\nsugar is sweet,\nand so are you.\n\n" * 2),
+        ("math", "∑ αᵢβᵢ ≤ √(∑ αᵢ²)·√(∑ βᵢ²), so λ = ⟨α, β⟩ / ‖β‖², and for all ε > 0 there is δ > 0. " * 2),  # noqa: RUF001
+    ]
+
+
+_WORDS = ("vector", "string", "map", "set", "array", "deque", "list", "tuple", "variant", "optional", "span", "ranges")
+
+
+@pytest.mark.parametrize(("kind", "text"), healthy_texts(), ids=[kind for kind, _ in healthy_texts()])
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_healthy_text_passes(kind: str, text: str, is_cut: bool) -> None:
+    for end in range(100, len(text) + 400, 400):
+        assert not broken(text[:end], is_cut=is_cut, usual=frozenset({"Latin", "Cyrillic", "Han or Kana"})), (kind, end)
+
+
+def test_the_repositorys_own_text_passes() -> None:
+    files = [*ROOT.glob("docs/*.md"), *ROOT.glob("router/verify/*.py"), *ROOT.glob("proto/octet/v1/*.proto")]
+    checked = 0
+    for file in files:
+        text = file.read_text()
+        for start in range(0, len(text), 3000):
+            assert not broken(text[start : start + 3000]), (file, start)
+            checked += 1
+    assert checked > 100
+
+
+def test_a_repetition_that_the_caller_asked_for_shows_nothing() -> None:
+    assert is_asked_to_repeat("Repeat the word banana 200 times.", "banana " * 200)
+    assert is_asked_to_repeat("Write Z. 500 times", "Z. " * 500)
+    assert not is_asked_to_repeat("What is a banana?", "banana " * 200)
+    assert not is_asked_to_repeat("Give me 5 examples of lists!", "! " * 200)
+
+
+@given(text=st.text(max_size=300))
+def test_a_loop_is_one(text: str) -> None:
+    unit, covered = find_loop(text)
+    assert 0 <= covered <= len(text)
+    if covered:
+        tail = text[len(text) - covered :]
+        assert covered >= 6 * unit > 0 and all(a == b for a, b in zip(tail, tail[unit:], strict=False))
+
+
+def test_the_check_takes_linear_time() -> None:
+    """Counted in characters compared, not in seconds: hostile periods must not make the search quadratic."""
+    for text in ("a" * 8191 + "b", "ab" * 4000 + "a", ("a" * 90 + "b") * 90):
+        assert find_loop(text)[1] <= len(text)
+    assert broken("ab" * 500_000)
+
+
+def test_usual_scripts_are_learned_by_specialist() -> None:
+    history = ScriptHistory()
+    for _ in range(19):
+        history.add("a", "plain")
+    assert history.usual("a") is None
+    history.add("a", RUSSIAN)
+    assert history.usual("a") == frozenset({"Latin", "Cyrillic"}) and history.usual("b") is None
