@@ -6,6 +6,8 @@ from math import inf
 from typing import Any, Literal, TypeVar, get_args
 
 from admission.budgets import Counts, format_pass_rate, restore_record
+from admission.collapse import DEGENERATE, SPAN, Collapse, is_over
+from admission.floors import Floor
 from octet.clock import Clock
 from octet.config.ensemble import CorrectnessConfig
 
@@ -103,9 +105,10 @@ _MINUTE, _HOUR = 60.0, 3600.0
 BreakerState = Literal["closed", "shadow_only", "recovering"]
 BreakerHold = Literal["open", "closed"]
 BreakerStatus = Literal["closed", "shadow_only", "recovering", "held_open", "held_closed"]
-BreakerTransitionKind = Literal["trip", "recover", "close", "relapse"]
+BreakerTransitionKind = Literal["trip", "collapse", "recover", "close", "relapse"]
 """The correctness breaker moves from closed to shadow-only to recovering, then to closed or back to shadow-only. It
-needs enough samples to move and stays in each state for at least a window, so no result counts for two transitions."""
+needs enough samples to move and stays in each state for at least a window, so no result counts for two transitions. A
+collapse moves it to shadow-only at once; then a whole span of answers must be as usual before it leaves that state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +117,14 @@ class CorrectnessRules:
     min_samples: int
     window: float  # seconds
     breach: float  # seconds that the rate must stay below the floor before the breaker trips
+    is_learned: bool = False  # whether the floor was learned
+    learning: str = ""  # without a floor: how far learning it is; empty if it is not learned
 
 
-def load_correctness_rules(config: CorrectnessConfig, floor: float | None) -> CorrectnessRules:
-    """Return the rules of one specialist's breaker; `floor` is the specialist's configured minimum pass rate."""
-    return CorrectnessRules(floor, config.min_samples, config.window, config.breach)
+def choose_correctness_rules(config: CorrectnessConfig, floor: Floor | None, learning: str = "") -> CorrectnessRules:
+    """Return the rules of one specialist's breaker; `floor` is the one that decides now."""
+    rate, is_learned = (None, False) if floor is None else (floor.rate, floor.is_learned)
+    return CorrectnessRules(rate, config.min_samples, config.window, config.breach, is_learned, learning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,8 @@ class BreakerRecord:
     below_since: float | None = None
     """When the rate fell below the floor and stayed there; None if the last known rate was not below it."""
     above_since: float | None = None  # while recovering: when the rate reached the floor and stayed there
+    collapse: str = ""  # why the lane collapsed; empty if it did not, or serves again
+    usual: float = 0.0  # the share of degenerate answers that was usual then
     hold: BreakerHold | None = None
     hold_by: str = ""
     hold_why: str = ""
@@ -142,10 +150,12 @@ class BreakerRecord:
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> "BreakerRecord":
         """Raises ValueError for an invalid body."""
-        record = restore_record(cls, body, "a breaker record")
+        record = restore_record(cls, {"collapse": "", "usual": 0.0, **body}, "a breaker record")
         if record.state not in get_args(BreakerState) or record.hold not in (None, *get_args(BreakerHold)):
             raise ValueError(f"invalid breaker state {record.state!r} or hold {record.hold!r}")
-        times = (record.transition_at, record.below_since, record.above_since)
+        if not isinstance(record.collapse, str):
+            raise ValueError(f"a breaker's collapse must be text, got {record.collapse!r}")
+        times = (record.usual, record.transition_at, record.below_since, record.above_since)
         for time in (record.since, record.hold_since, *(time for time in times if time is not None)):
             if isinstance(time, bool) or not isinstance(time, int | float):
                 raise ValueError(f"a breaker's times must be numbers, got {time!r}")
@@ -161,21 +171,61 @@ class BreakerTransition:
     why: str
 
 
+_NO_COUNTS = Counts()
+
+
+@dataclass(frozen=True, slots=True)
+class CollapseSigns:
+    """What the lane's newest judged answers show."""
+
+    recent: Counts = _NO_COUNTS  # `bad` are degenerate
+    collapse: Collapse | None = None
+
+
+_NO_SIGNS = CollapseSigns()
+
+
 def advance_breaker(
-    record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules
+    record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules, signs: CollapseSigns = _NO_SIGNS
 ) -> tuple[BreakerRecord, BreakerTransition | None]:
     """Update the record with the counts of the last `rules.window` seconds. Return the new record, and the transition
     if one is due. Without a floor, or with too few samples, the record is unchanged, so a short gap in the samples does
-    not interrupt a breach or a recovery (see `_begun`). Applying the same counts twice has no further effect."""
-    rate = counts.rate
-    if rules.floor is None or rate is None or counts.total < rules.min_samples:
+    not interrupt a breach or a recovery (see `_begun`). Applying the same counts twice has no further effect. A
+    collapse needs neither: it opens the breaker at once."""
+    if signs.collapse is not None and record.state != "shadow_only":
+        fallen = replace(record, collapse=str(signs.collapse), usual=signs.collapse.share)
+        return _moved(fallen, "collapse", fallen.collapse, now)
+    if rules.learning and not record.collapse:  # an operator has had the floor forgotten
+        return replace(record, below_since=None, above_since=None), None
+    is_below = _is_below(record, counts, rules, signs.recent)
+    if is_below is None:
         return record, None
-    record = _timed(record, rate < rules.floor, now, rules)
-    what = _due(record, rate < rules.floor, now, rules)
+    record = _timed(record, is_below, now, rules)
+    what = _due(record, is_below, now, rules)
     if what is None:
         return record, None
     because = _TRANSITIONS[what][1].format(breach=_length(rules.breach), window=_length(rules.window))
-    return _moved(record, what, f"{format_pass_rate(counts)}, the floor is {rules.floor:.1%}; {because}", now)
+    return _moved(record, what, f"{_measured(record, counts, rules, signs.recent)}; {because}", now)
+
+
+def _is_below(record: BreakerRecord, counts: Counts, rules: CorrectnessRules, recent: Counts) -> bool | None:
+    """Whether the lane is below its floor or, after a collapse, still degenerate; None if that is unknown. To open the
+    breaker, a learned floor must be breached beyond doubt; to close it again, the pass rate must reach the floor."""
+    is_failing = None
+    if rules.floor is not None and counts.rate is not None and counts.total >= rules.min_samples:
+        floor = Floor(rules.floor, rules.is_learned)
+        is_failing = floor.is_breached(counts) if record.state == "closed" else counts.rate < floor.rate
+    if not record.collapse:
+        return is_failing
+    return None if recent.total < SPAN else bool(is_failing) or not is_over(recent, record.usual)
+
+
+def _measured(record: BreakerRecord, counts: Counts, rules: CorrectnessRules, recent: Counts) -> str:
+    newest = f"{recent.bad} of the last {recent.total} judged answers are {DEGENERATE}" if record.collapse else ""
+    if rules.floor is None:
+        return newest
+    passed = f"{format_pass_rate(counts)}, the floor is {Floor(rules.floor, rules.is_learned)}"
+    return f"{newest}, {passed}" if newest else passed
 
 
 def hold_breaker(record: BreakerRecord, held: BreakerHold, by: str, why: str, now: float) -> BreakerRecord:
@@ -199,9 +249,13 @@ def breaker_status(record: BreakerRecord) -> BreakerStatus:
     return record.state
 
 
-def describe_breaker_outlook(record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules) -> str:
+def describe_breaker_outlook(
+    record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules, signs: CollapseSigns = _NO_SIGNS
+) -> str:
     """Describe the next transition and when it is due."""
-    text = _outlook(record, counts, now, rules)
+    text = _outlook(record, counts, now, rules, signs.recent)
+    if record.collapse:
+        text = f"collapsed: {record.collapse}; {text}"
     if not record.hold:
         return text
     return f"held {record.hold} until released; without the hold: {record.state.replace('_', '-')}, {text}"
@@ -248,6 +302,7 @@ def _dwell_left(record: BreakerRecord, now: float, rules: CorrectnessRules) -> f
 
 _TRANSITIONS: Mapping[BreakerTransitionKind, tuple[BreakerState, str]] = {  # the next state and the reason
     "trip": ("shadow_only", "below it for {breach}"),
+    "collapse": ("shadow_only", "collapsed"),
     "recover": ("recovering", "reached again over a whole window of {window} in shadow-only"),
     "close": ("closed", "never below it for {window}"),
     "relapse": ("shadow_only", "below it again for {breach}"),
@@ -265,18 +320,32 @@ def _moved(
         transition_at=now,
         below_since=None,
         above_since=now if after == "recovering" else None,
+        collapse="" if after == "closed" else record.collapse,
     )
     return moved, BreakerTransition(now, record.state, after, what, why)
 
 
-def _outlook(record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules) -> str:
+def _outlook(record: BreakerRecord, counts: Counts, now: float, rules: CorrectnessRules, recent: Counts) -> str:
     rate = counts.rate
+    if record.collapse:
+        is_below = _is_below(record, counts, rules, recent)
+        if is_below is None:
+            return f"{recent.total} of {SPAN} answers judged since"
+        if is_below and record.state == "shadow_only":
+            return "recovering once its answers are as usual"
+        return _outlook_at(record, now, rules, is_below=is_below)
+    if rules.floor is None and rules.learning and record.state == "closed":
+        return f"learning the floor: {rules.learning}"
     if rules.floor is None:
         stuck = "" if record.state == "closed" else "; without a floor, only a hold lets it serve"
-        return f"no floor configured; pass rate is only recorded{stuck}"
+        return f"no floor; pass rate is only recorded{stuck}"
     if rate is None or counts.total < rules.min_samples:
         return f"{counts.total} of {rules.min_samples} samples"
-    timed = _timed(record, rate < rules.floor, now, rules)
+    return _outlook_at(record, now, rules, is_below=bool(_is_below(record, counts, rules, recent)))
+
+
+def _outlook_at(record: BreakerRecord, now: float, rules: CorrectnessRules, *, is_below: bool) -> str:
+    timed = _timed(record, is_below, now, rules)
     left = _dwell_left(timed, now, rules)
     return _course(timed, now, rules) + (f"; not within the next {_length(left)}" if left > 0 else "")
 

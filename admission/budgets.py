@@ -1,10 +1,11 @@
 """Rolling windows of counts, and the budgets for retries and shadows."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from heapq import heapify, heappop, heappush
 from math import ceil, isfinite
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -163,50 +164,92 @@ class RetryBudget:
 
 
 _WHOLE = 1_000_000  # credit for one shadow: an integer, so that shares add up without rounding errors
+NoShadow = Literal["no_budget", "no_slot"]
 
 
-class ShadowBudget:
-    """Limits shadows to `share` of the answered requests. The budget starts with credit for one shadow and saves credit
-    for at most `max_inflight` shadows. At any time counted shadows <= 1 + share * answered."""
+@dataclass(frozen=True, slots=True)
+class ShadowGrant:
+    """Permission to send one shadow. `take` applies it; until then, nothing else may be taken, earned or ended."""
 
-    def __init__(self, share: float, max_inflight: int) -> None:
-        """`share` is the maximum number of shadows per answered request."""
-        self._parts = _WHOLE
-        self.inflight = 0
-        self.retune(share, max_inflight)
+    group: str  # whose slot it uses
+    payer: str | None  # the intent whose credit pays; "" for the reserve, None if no credit is needed
+    displaced: str  # the group that must give a slot back; "" if a slot is free
+
+
+class ShadowBudgets:
+    """Limits shadows so that no intent starves another.
+
+    Credit: every intent starts with credit for one shadow, earns `share` of a shadow with each of its own answered
+    requests, and saves credit for at most `max_inflight` shadows. What it cannot save goes to a reserve of the same
+    size, from which intents without credit are paid. At any time, an intent's paid shadows are at most 1 + `share` of
+    its answered requests + those that the reserve paid; of all n intents together at most n + `share` of all answers.
+
+    Slots: at most `max_inflight` shadows are in flight. Every shadow belongs to a group: its intent or, if it evaluates
+    a lane and therefore needs no credit, that lane's specialist. If no slot is free, a group gets one from the group
+    with the most slots, but only if that has at least two more."""
+
+    def __init__(self, share: float, max_inflight: int, intents: Iterable[str]) -> None:
+        self._credit: dict[str, int] = {}
+        self._reserve = 0
+        self._inflight: Counter[str] = Counter()  # by group
+        self.num_inflight = 0
+        self.retune(share, max_inflight, intents)
 
     @property
-    def tokens(self) -> float:
-        return self._parts / _WHOLE
+    def inflight(self) -> Mapping[str, int]:
+        return self._inflight
 
-    def earn(self) -> None:
-        """Add the credit for an answered request."""
-        self._parts = min(self._parts + round(self._share * _WHOLE), self._cap)
+    def credit(self, intent: str) -> float:
+        """Return how many shadows the intent's own credit pays for; "" for the reserve."""
+        return (self._credit.get(intent, 0) if intent else self._reserve) / _WHOLE
 
-    def take(self, *, counted: bool = True) -> bool:
-        """Return whether a shadow may be sent now. If so, it is in flight until `done`. Only `counted` shadows use
-        credit; those of fresh and of demoted lanes do not, because their results are needed."""
-        if self.inflight >= self._max_inflight or (counted and self._parts < _WHOLE):
-            return False
-        self.inflight += 1
-        if counted:
-            self._parts -= _WHOLE
-        return True
+    def earn(self, intent: str) -> None:
+        """Add the credit for an answered request. A request of an intent that was removed earns for the reserve."""
+        earned = round(self._share * _WHOLE)
+        if intent in self._credit:
+            kept = min(earned, self._cap - self._credit[intent])
+            self._credit[intent] += kept
+            earned -= kept
+        self._reserve = min(self._reserve + earned, self._cap)
 
-    def done(self) -> None:
-        if not self.inflight:
-            raise ValueError("no shadow is in flight")
-        self.inflight -= 1
+    def plan(self, group: str, intent: str | None) -> ShadowGrant | NoShadow:
+        """Return a grant for one shadow, or why none may be sent. Without an `intent`, no credit is needed."""
+        payer = intent
+        if intent is not None and self._credit.get(intent, 0) < _WHOLE:
+            payer = ""
+            if self._reserve < _WHOLE:
+                return "no_budget"
+        if self.num_inflight < self._max_inflight:
+            return ShadowGrant(group, payer, "")
+        largest = max(self._inflight, key=lambda each: (self._inflight[each], each), default="")
+        can_displace = self.num_inflight == self._max_inflight and self._inflight[largest] > self._inflight[group] + 1
+        return ShadowGrant(group, payer, largest) if can_displace else "no_slot"
 
-    def retune(self, share: float, max_inflight: int) -> None:
+    def take(self, grant: ShadowGrant) -> None:
+        """Charge the grant. The shadow is in flight until `done`; the displaced one, if any, is `done` already."""
+        if grant.payer:
+            self._credit[grant.payer] -= _WHOLE
+        elif grant.payer is not None:
+            self._reserve -= _WHOLE
+        self._inflight[grant.group] += 1
+        self.num_inflight += 1
+
+    def done(self, group: str) -> None:
+        if not self._inflight[group]:
+            raise ValueError(f"no shadow of {group} is in flight")
+        self.num_inflight -= 1
+        self._inflight[group] -= 1
+        if not self._inflight[group]:
+            del self._inflight[group]
+
+    def retune(self, share: float, max_inflight: int, intents: Iterable[str]) -> None:
         """Apply new limits. Shadows in flight continue; credit beyond the new limits is lost."""
         if not 0 <= share <= 1:
             raise ValueError(f"share must be in [0, 1], got {share:g}")
         if max_inflight < 0:
             raise ValueError(f"max_inflight must not be negative, got {max_inflight}")
         self._share, self._max_inflight = share, max_inflight
-        self._parts = min(self._parts, self._cap)
-
-    @property
-    def _cap(self) -> int:
-        return max(1, self._max_inflight) * _WHOLE if self._share else 0
+        self._cap = max(1, max_inflight) * _WHOLE if share else 0
+        first = _WHOLE if share else 0
+        self._credit = {intent: min(self._credit.get(intent, first), self._cap) for intent in intents}
+        self._reserve = min(self._reserve, self._cap)

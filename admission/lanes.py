@@ -1,12 +1,14 @@
 """The lanes of a specialist: candidate, serving, previous; promotion and roll-back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from math import exp, inf, log
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from admission.budgets import Counts, format_pass_rate
+from admission.floors import Floors, chance_of_fewer, expected_rate, floor_at
+from admission.weights import Refresh
 from octet.config.ensemble import LanesConfig
 from octet.identity import digest_parts
 
@@ -82,14 +84,17 @@ class QualityBar:
 
 
 def quality_bar(
-    measure: LaneRecord | None, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None
+    measure: LaneRecord | None, counts: Mapping[int, Counts], own: Counts, rules: LanesConfig, floors: Floors
 ) -> QualityBar | None:
-    """Return the higher of `floor` and the pass rate of `measure` minus `rules.worse`; None if neither is known."""
+    """Return the higher of the floor and the pass rate of `measure` minus `rules.worse`, both for answers judged by the
+    same verifiers as the lane's `own`; None if neither is known."""
+    floor = floor_at(floors, own)
     bars = [] if floor is None else [QualityBar(floor, f"the floor of {floor:.1%}")]
     reference = Counts() if measure is None else counts.get(measure.number, Counts())
-    if reference.rate is not None and reference.total >= rules.min_samples:
-        rate = reference.rate - rules.worse
-        bars.append(QualityBar(rate, f"{rate:.1%}, which is {measure}'s {reference.rate:.1%} less {rules.worse:.1%}"))
+    expected = expected_rate(reference, own)
+    if expected is not None and reference.total >= rules.min_samples:
+        rate = expected - rules.worse
+        bars.append(QualityBar(rate, f"{rate:.1%}, which is {measure}'s {expected:.1%} less {rules.worse:.1%}"))
     return max(bars, default=None, key=lambda bar: bar.rate)
 
 
@@ -104,21 +109,12 @@ def find_breach(counts: Counts, bar: QualityBar | None, rules: LanesConfig) -> s
         return ""
     if counts.total >= rules.min_samples:
         return f"{format_pass_rate(counts)}, below {bar.text}" if is_below_bar(counts, bar) else ""
-    return f"{format_pass_rate(counts)}, beyond doubt below {bar.text}" if _chance(counts, bar.rate) < _DOUBT else ""
+    is_certain = chance_of_fewer(counts, bar.rate) < _DOUBT
+    return f"{format_pass_rate(counts)}, beyond doubt below {bar.text}" if is_certain else ""
 
 
-def _chance(counts: Counts, bar: float) -> float:
-    """Return an upper bound (Chernoff) on the probability of so few passes if the true rate equals the bar."""
-    if counts.rate is None or counts.rate >= bar:
-        return 1.0
-    exponent = 0.0
-    for count, share in ((counts.good, bar), (counts.bad, 1 - bar)):
-        if count:
-            exponent += count * log(count / counts.total / share) if share > 0 else inf
-    return exp(-exponent)
-
-
-LaneMoveKind = Literal["begin", "load", "promote", "roll_back", "trust"]
+_NONE_COLLAPSED: Mapping[int, str] = MappingProxyType({})
+LaneMoveKind = Literal["begin", "load", "promote", "roll_back", "trust", "refresh", "refresh_failed", "return"]
 BY_CONFIGURATION = "configuration"
 BY_POLICY = "lanes"  # the actor of automatic moves
 _MAX_LANES = 20  # lanes that are kept; the oldest that no replica holds are dropped first
@@ -153,6 +149,7 @@ class SpecialistLanes:
     lanes: tuple[LaneRecord, ...]  # by number
     next_number: int
     origin: LaneOrigin
+    refresh: Refresh = field(default_factory=Refresh)
 
     @property
     def serving(self) -> LaneRecord:
@@ -207,6 +204,12 @@ class SpecialistLanes:
             raise LaneError(f"{self.specialist} has neither a candidate to drop nor a previous lane to return to")
         return self._return_to(self.previous, by, why, now)
 
+    def return_to_previous(self, by: str, why: str, now: float) -> tuple["SpecialistLanes", LaneMove]:
+        """Go back to the previous lane; the candidate is kept. Raises LaneError without a previous lane."""
+        if self.previous is None:
+            raise LaneError(f"{self.specialist} has no previous lane to return to")
+        return self._return_to(self.previous, by, why, now)
+
     def give_up(self, why: str, now: float) -> tuple["SpecialistLanes", LaneMove] | None:
         """Go back to the previous lane, because no replica can serve the current one. The candidate is kept. Return
         None if there is no previous lane."""
@@ -218,28 +221,47 @@ class SpecialistLanes:
         held = [lane for lane in self.lanes if lane.status in HELD_STATES]
         return {lane.number: lane.since if lane.fresh and lane.status == "serving" else 0.0 for lane in held}
 
+    def measure_of(self, lane: LaneRecord) -> LaneRecord | None:
+        """Return the lane whose past shows what is usual for this one: itself if it is trusted, else the lane before
+        it, which had the same callers. None if there is none."""
+        if lane.status == "candidate":
+            return self.serving
+        return self.previous if lane.fresh else lane
+
     def judge(
-        self, counts: Mapping[int, Counts], now: float, rules: LanesConfig, floor: float | None
+        self,
+        counts: Mapping[int, Counts],
+        now: float,
+        rules: LanesConfig,
+        floors: Floors,
+        collapsed: Mapping[int, str] = _NONE_COLLAPSED,
     ) -> tuple["SpecialistLanes", LaneMove | None]:
-        """Judge the serving lane, then the candidate, by their counts. Return the lanes and the move, if any."""
+        """Judge the serving lane, then the candidate, by their counts. `collapsed` tells by number why a lane
+        collapsed: it is rolled back at once, and neither trusted nor promoted. Return the lanes and any move."""
         serving, candidate, previous = self.serving, self.candidate, self.previous
         mine = counts.get(serving.number, Counts())
         if serving.fresh:
-            bar = quality_bar(previous, counts, rules, floor)
-            if previous is not None and (why := find_breach(mine, bar, rules)):
+            bar = quality_bar(previous, counts, mine, rules, floors)
+            fallen = collapsed.get(serving.number, "")
+            why = (fallen if rules.roll_back else "") or find_breach(mine, bar, rules)
+            if previous is not None and why:
                 return self._return_to(previous, BY_POLICY, why, now)
-            if mine.total >= rules.min_samples and not is_below_bar(mine, bar):
+            if mine.total >= rules.min_samples and not is_below_bar(mine, bar) and not fallen:
                 return self._trust(serving, mine, now)
         if candidate is None:
             return self, None
         theirs = counts.get(candidate.number, Counts())
-        if why := find_breach(theirs, quality_bar(serving, counts, rules, floor), rules):
+        fallen = collapsed.get(candidate.number, "")
+        bar = quality_bar(serving, counts, theirs, rules, floors)
+        if why := (fallen if rules.roll_back else "") or find_breach(theirs, bar, rules):
             return self._drop(candidate, BY_POLICY, why, now)
-        if why := self._merit(theirs, mine, rules, floor):
+        if fallen:
+            return self, None
+        if why := self._merit(theirs, mine, rules, floors):
             return self._promote(candidate, BY_POLICY, why, now)
         return self, None
 
-    def outlook(self, number: int, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None) -> str:
+    def outlook(self, number: int, counts: Mapping[int, Counts], rules: LanesConfig, floors: Floors) -> str:
         """Describe the next possible move of a lane. Raises KeyError for an unknown lane."""
         lane = self.lane(number)
         own = counts.get(number, Counts())
@@ -254,7 +276,7 @@ class SpecialistLanes:
             return f"shadows: {so_far}; promote it by hand"
         if own.total < rules.min_samples:
             return f"shadows: {so_far}"
-        obstacle = self._obstacle(own, counts.get(self.serving.number, Counts()), rules, floor)
+        obstacle = self._obstacle(own, counts.get(self.serving.number, Counts()), rules, floors)
         return f"shadows: {obstacle or 'about to be promoted'}"
 
     def to_body(self) -> dict[str, Any]:
@@ -266,7 +288,8 @@ class SpecialistLanes:
         try:
             origin = LaneOrigin(tuple(body["origin"]["digests"]), body["origin"]["revision"])
             lanes = tuple(restore_lane(lane) for lane in body["lanes"])
-            book = cls(body["specialist"], lanes, body["next_number"], origin)
+            refresh = Refresh.from_body(body["refresh"]) if "refresh" in body else Refresh()
+            book = cls(body["specialist"], lanes, body["next_number"], origin, refresh)
         except (KeyError, TypeError) as wrong:
             raise ValueError(f"the stored lanes are incomplete: {wrong!r}") from None
         statuses = [lane.status for lane in lanes]
@@ -284,24 +307,27 @@ class SpecialistLanes:
             if lane.status in HELD_STATES and has_name_clash(lane, coming.adapters):
                 raise LaneError(f"{lane} of {self.specialist} has a different adapter of the same name on the replicas")
 
-    def _merit(self, theirs: Counts, mine: Counts, rules: LanesConfig, floor: float | None) -> str:
+    def _merit(self, theirs: Counts, mine: Counts, rules: LanesConfig, floors: Floors) -> str:
         """Return why the candidate is promoted by policy; empty if it is not."""
-        if rules.promote != "auto" or self._obstacle(theirs, mine, rules, floor):
+        if rules.promote != "auto" or self._obstacle(theirs, mine, rules, floors):
             return ""
+        floor = floor_at(floors, theirs)
         measured = "" if mine.total < rules.min_samples else f", the serving lane {format_pass_rate(mine)}"
         return f"{format_pass_rate(theirs)}{measured}" + ("" if floor is None else f"; the floor is {floor:.1%}")
 
-    def _obstacle(self, theirs: Counts, mine: Counts, rules: LanesConfig, floor: float | None) -> str:
+    def _obstacle(self, theirs: Counts, mine: Counts, rules: LanesConfig, floors: Floors) -> str:
         """Return what keeps the policy from promoting the candidate; empty if nothing does."""
         if theirs.total < rules.min_samples or theirs.rate is None:
             return f"{theirs.total} of {rules.min_samples} samples"
         if self.serving.fresh:
             return f"waiting until {self.serving} is trusted"
+        floor = floor_at(floors, theirs)
         if floor is not None and theirs.rate < floor:
             return f"{format_pass_rate(theirs)}, below the floor of {floor:.1%}"
         if mine.rate is None or mine.total < rules.min_samples:
             return "" if floor is not None else "no reference to compare with: promote it by hand"
-        if theirs.rate < mine.rate - rules.margin:
+        expected = expected_rate(mine, theirs)
+        if expected is not None and theirs.rate < expected - rules.margin:
             return f"{format_pass_rate(theirs)}, {self.serving} is better: {format_pass_rate(mine)}"
         return ""
 

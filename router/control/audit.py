@@ -28,7 +28,7 @@ _MAX_NAMES_LISTED = 12
 _DELAYED = "; made while the store did not answer"
 _OVERRULED = "; was in force at one router while the store did not answer; another change was kept instead"
 # changes that every router derives by itself, from the configuration or from what replicas report
-_NOT_AUDITED_LATE = ("begin_lane", "restart")
+_NOT_AUDITED_LATE = ("begin_lane", "restart", "ticket_key")
 
 
 @dataclass(slots=True)

@@ -8,16 +8,20 @@ from admission import breakers as breaker_rules
 from admission.breakers import (
     BreakerHold,
     BreakerRecord,
+    CollapseSigns,
     CorrectnessRules,
     advance_breaker,
     hold_breaker,
     release_breaker,
 )
 from admission.budgets import Counts
-from admission.lanes import lane_id
+from admission.collapse import DEGENERATE
+from admission.floors import Floor, Standing, find_standing
+from admission.lanes import LaneRecord, lane_id
 from octet.limits import shorten
 from octet.rpc.refusal import invalid_field
 from router.control.audit import AuditWriter, ChangeAuthor, DocumentRevision, audit_row, conflict
+from router.control.floors import FloorRegistry
 from router.control.state import BREAKER, SharedState
 from router.store.rows import DocumentBody
 
@@ -83,25 +87,42 @@ class _LocalRecord(NamedTuple):
 
 
 class CorrectnessBreakers:
-    def __init__(self, state: SharedState, audit: AuditWriter) -> None:
+    def __init__(self, state: SharedState, audit: AuditWriter, floors: FloorRegistry) -> None:
         self._state = state
         self._audit = audit
+        self.floors = floors
         self._local: dict[str, _LocalRecord] = {}
 
     def record(self, specialist: str) -> BreakerRecord:
         return self._record(specialist, self._document(specialist))
 
-    def rules(self, specialist: str) -> CorrectnessRules:
-        ensemble = self._state.ensemble
-        return breaker_rules.load_correctness_rules(ensemble.correctness, ensemble.specialist(specialist).floor)
+    def standing(self, specialist: str, now: float, lane: LaneRecord | None = None) -> Standing:
+        """Return the counts and the floor that decide for a lane, by default the serving one."""
+        config, own = self._state.ensemble.correctness, self._state.ensemble.specialist(specialist).verify
+        name = self._state.serving_lane(specialist)[0] if lane is None else lane_id(specialist, lane)
+        tally = self._state.tally(specialist, name, now)
+        return find_standing(self.floors.in_force(specialist), tally, config.min_samples, own)
+
+    def rules(self, specialist: str, now: float) -> CorrectnessRules:
+        floor = self.standing(specialist, now).floor
+        learning = "" if floor is not None else self.floors.progress(specialist, now)
+        return breaker_rules.choose_correctness_rules(self._state.ensemble.correctness, floor, learning)
 
     def counts(self, specialist: str, now: float) -> Counts:
-        lane, _ = self._state.serving_lane(specialist)
-        return self._state.correctness.counts(lane, now)
+        return self.standing(specialist, now).counts
+
+    def signs(self, specialist: str, now: float) -> CollapseSigns:
+        """Return what the serving lane's newest judged answers show."""
+        lanes = self._state.lanes(specialist)
+        if lanes is None:
+            return CollapseSigns()
+        recent = self._state.collapse.recent(lane_id(specialist, lanes.serving), now).get(DEGENERATE, Counts())
+        return CollapseSigns(recent, self._state.find_collapse(lanes, lanes.serving, now))
 
     async def tick(self, now: float) -> None:
         for specialist in self._state.ensemble.names:
             if self._state.lanes(specialist) is not None:
+                await self.floors.learn(specialist, self.record(specialist), now)
                 await self._advance(specialist, now)
 
     async def hold(self, specialist: str, hold: str, author: ChangeAuthor, now: float) -> None:
@@ -133,10 +154,11 @@ class CorrectnessBreakers:
         return self._state.documents.read(BREAKER, specialist, BreakerDocument.from_body) or _EMPTY
 
     async def _advance(self, specialist: str, now: float) -> None:
-        document, rules = self._document(specialist), self.rules(specialist)
+        document, rules = self._document(specialist), self.rules(specialist, now)
         lane, _ = self._state.serving_lane(specialist)
         before = self._record(specialist, document)
-        after, transition = advance_breaker(before, self.counts(specialist, now), now, rules)
+        signs = self.signs(specialist, now)
+        after, transition = advance_breaker(before, self.counts(specialist, now), now, rules, signs)
         differs_since = None  # the time since which the timers differ from the stored ones
         if _timers(after) != _timers(document.record(*self._state.serving_lane(specialist))):
             local = self._local.get(specialist)
@@ -148,10 +170,10 @@ class CorrectnessBreakers:
             await self._audit.act(BREAKER, specialist, lambda body: self._revise(specialist, body, now))
 
     def _revise(self, specialist: str, body: DocumentBody | None, now: float) -> DocumentRevision | None:
-        document, rules = _decode(body), self.rules(specialist)
+        document, rules = _decode(body), self.rules(specialist, now)
         counts, (lane, since) = self.counts(specialist, now), self._state.serving_lane(specialist)
         before = self._record(specialist, document)
-        after, transition = advance_breaker(before, counts, now, rules)
+        after, transition = advance_breaker(before, counts, now, rules, self.signs(specialist, now))
         if _timers(after) == _timers(document.record(lane, since)) and transition is None:
             return None
         lanes = self._state.lanes(specialist)
@@ -162,7 +184,8 @@ class CorrectnessBreakers:
             row = audit_row(transition.at, author, transition.what, specialist, transition.before, transition.after)
         else:
             what = "above_floor" if after.below_since is None else "below_floor"
-            why = f"{counts.good} of {counts.total} passed, the floor is {rules.floor or 0:.1%}"
+            floor = "is being learned" if rules.floor is None else f"is {Floor(rules.floor, rules.is_learned)}"
+            why = f"{counts.good} of {counts.total} passed, the floor {floor}"
             row = audit_row(now, ChangeAuthor(BREAKER_AUTHOR, why), what, specialist, before.state, after.state)
         return DocumentRevision(changed, row)
 

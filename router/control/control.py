@@ -7,9 +7,11 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
+from admission.escalation import EscalationLadder
 from admission.lanes import BY_POLICY, AdapterRef
-from octet.background import cancel_tasks, run_every
+from octet.background import cancel_tasks, run_every, run_in_background
 from octet.clock import Clock, SystemClock
 from octet.config.ensemble import Ensemble
 from octet.limits import shorten
@@ -18,11 +20,15 @@ from octet.v1 import operator_pb2 as wire
 from router.control.adapters import AdapterSync
 from router.control.audit import AuditWriter, ChangeAuthor, audit_row, audit_to_wire, check_author
 from router.control.breakers import CorrectnessBreakers, merge_breaker_documents
+from router.control.collapse import RECENT, SIGNAL
+from router.control.floors import FloorRegistry
 from router.control.knobs import EscalationController, KnobController
 from router.control.lanes import LaneRegistry
 from router.control.replicas import FleetReplicas, ObservedReplica
-from router.control.state import BREAKER, CORRECTNESS, DEMAND, RESTARTS, SharedState
+from router.control.state import BREAKER, CORRECTNESS, RESTARTS, SharedState
 from router.control.status import ControlStatus, DrainedReplicas, ReplicaRestarts, merge_restart_documents
+from router.control.ticket_keys import TicketKeys
+from router.control.weights import SupervisedWeights
 from router.refusals import store_unavailable
 from router.routing.dispatch_plan import FleetStatus
 from router.store.rows import AuditRow, StoreChanges, StoreUnavailable
@@ -34,6 +40,8 @@ REFRESH_SECONDS = 0.25  # between two checks of the replicas
 _TIDY_TICKS = 300
 _TOKEN_BYTES = 2
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")  # accepted by replicas, with space for the suffix of a load name
+_MODEL = re.compile(r"/|hf:")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME_LIMIT = "1 to 40 characters from a-z, 0-9, '.', '_' and '-', starting with a letter or a digit"
 _MAX_PATH_CHARACTERS = 1024
 MAX_QUEUED_EVENTS = 256
@@ -50,15 +58,17 @@ class ControlPlane:
         *,
         wall: Callable[[], float] = time.time,
         clock: Clock | None = None,
+        weights: Path | None = None,
         token: Callable[[], str] = lambda: secrets.token_hex(_TOKEN_BYTES),
     ) -> None:
-        """`wall` returns Unix seconds. The control plane starts and closes `store`, and sets its callbacks."""
+        """`wall` returns Unix seconds. The control plane starts and closes `store`, and sets its callbacks. `weights`
+        is the folder in which the replicas' supervisor takes orders; None without a supervisor."""
         self._store = store
         self._wall = wall
         self._state = state = SharedState(ensemble, store, replicas, wall)
         # these are called on the request path: they never block and never raise
         self.record_outcome = state.record_outcome
-        self.record_accepted, self.record_refused = state.record_accepted, state.record_refused
+        self.record_demand = state.record_demand
         self.events = OperatorEvents()
         self._audit = audit = AuditWriter(
             store,
@@ -67,19 +77,27 @@ class ControlPlane:
             self._publish_audit,
         )
         self._adapters = AdapterSync(state, clock or SystemClock(), self._report_wrong_adapter)
-        self._breakers = CorrectnessBreakers(state, audit)
+        self._breakers = CorrectnessBreakers(state, audit, FloorRegistry(state, audit))
         self._escalation = EscalationController(state, audit)
         self._knobs = KnobController(state, audit, self._escalation)
         self.knobs = self._knobs.infos
-        self._lanes = LaneRegistry(state, audit, self._adapters, token, self._publish_audit)
+        self._weights = SupervisedWeights(state, weights, clock or SystemClock())
+        self._lanes = LaneRegistry(
+            state, audit, self._adapters, self._weights, token, self._publish_audit, self._breakers.floors
+        )
         self._drained = DrainedReplicas(state, audit)
         self._restarts = ReplicaRestarts(state, audit)
-        self._status = ControlStatus(state, self._breakers, self._knobs, self._lanes, self._drained, self._restarts)
+        self._ticket_keys = TicketKeys(state, audit)
+        self.ticket_keys, self.want_ticket_key = self._ticket_keys.current, self._ticket_keys.want
+        self._status = ControlStatus(
+            state, self._breakers, self._knobs, self._lanes, self._drained, self._restarts, self._weights
+        )
         self.replicas = self._status.replicas
         self._tasks: list[asyncio.Task[None]] = []
         self._tick_lock = asyncio.Lock()
         self._num_ticks = 0
         self._must_refill = False
+        self._hurried: asyncio.Task[None] | None = None
         self.fleet_status = FleetStatus.initial(ensemble)  # for requests that arrive from now on; replaced as a whole
         store.on_change = self._store_changed
         store.health.on_change = self._publish_trouble
@@ -103,10 +121,31 @@ class ControlPlane:
 
     async def close(self) -> None:
         """Stop all tasks and close the store, which writes its buffered rows first."""
-        await cancel_tasks(*self._tasks)
+        await cancel_tasks(*self._tasks, *(() if self._hurried is None else (self._hurried,)))
         await self._adapters.close()
         await self._store.close()
         self.events.close()
+
+    def record_signals(
+        self, lane_id: str, specialist: str, tenant: str, signals: Mapping[str, bool], what: str
+    ) -> None:
+        """Count a judged answer for each signal, by whether it is bad; `what` describes a degenerate answer. Act at
+        once if the lane has collapsed. Called off the request path; never blocks."""
+        self._state.record_signals(lane_id, tenant, signals, what)
+        is_idle = bool(self._tasks) and (self._hurried is None or self._hurried.done())
+        if is_idle and any(signals.values()) and self._has_to_act(specialist, lane_id):
+            self._hurried = run_in_background(self.tick(self._wall()), "acting on a collapse")
+
+    def _has_to_act(self, specialist: str, lane_id: str) -> bool:
+        """Return whether the lane has collapsed but still serves, or is still the candidate."""
+        status = self.fleet_status.specialists.get(specialist)
+        lanes = self._state.lanes(specialist)
+        if status is None or lanes is None:
+            return False
+        if status.candidate is not None and status.candidate.lane_id == lane_id and lanes.candidate is not None:
+            return self._state.find_collapse(lanes, lanes.candidate, self._wall()) is not None
+        is_closed = self._breakers.record(specialist).state == "closed"
+        return is_closed and self._breakers.signs(specialist, self._wall()).collapse is not None
 
     def reload(self, ensemble: Ensemble) -> None:
         """Apply a new configuration with the same specialists. Operator changes stay active."""
@@ -120,7 +159,13 @@ class ControlPlane:
     async def tick(self, now: float) -> None:
         async with self._tick_lock:
             self._state.refresh()
-            ticks = (self._lanes.tick, self._breakers.tick, self._escalation.tick, self._restarts.tick)
+            ticks = (
+                self._lanes.tick,
+                self._breakers.tick,
+                self._escalation.tick,
+                self._restarts.tick,
+                self._ticket_keys.tick,
+            )
             for step in (self._refill, self._audit.save_pending, *ticks):
                 try:
                     await step(now)
@@ -129,6 +174,7 @@ class ControlPlane:
             self._num_ticks += 1
             if self._num_ticks % _TIDY_TICKS == 0:
                 self._state.correctness.tidy(now)
+                self._state.collapse.tidy(now)
             self._publish_status(now)
 
     def breakers(self) -> list[wire.BreakerInfo]:
@@ -136,9 +182,9 @@ class ControlPlane:
         infos = (*(status.breaker(name, now) for name in names), *(status.candidate(name, now) for name in names))
         return [info for info in infos if info is not None]
 
-    def escalation(self) -> dict[str, int]:
-        """Return the escalation level of each specialist; 0 if it is not escalated."""
-        return {name: self._escalation.ladder(name).level for name in self._state.ensemble.names}
+    def escalation(self) -> Mapping[tuple[str, str], EscalationLadder]:
+        """Return the escalation by intent and specialist, of those that were ever escalated."""
+        return self._escalation.ladders()
 
     def restarts(self, replica: str) -> Mapping[str, int]:
         """Return how often the replica has restarted, by kind of reason."""
@@ -165,6 +211,12 @@ class ControlPlane:
         await self._breakers.release(name, check_author(who, why), self._wall())
         return self._breaker_after(name)
 
+    async def relearn_floor(self, specialist: str, *, who: str, why: str) -> wire.BreakerInfo:
+        """Forget the specialist's learned floors, and learn new ones from the answers judged from now on."""
+        name = self._state.specialist(specialist).name
+        await self._breakers.floors.relearn(name, check_author(who, why), self._wall())
+        return self._breaker_after(name)
+
     async def set_knob(self, name: str, value: float, *, who: str, why: str) -> wire.KnobInfo:
         info = await self._knobs.set(name, value, check_author(who, why), self._wall())
         self._publish_status()
@@ -185,6 +237,17 @@ class ControlPlane:
             raise invalid_field("name", _NAME_LIMIT, shorten(name))
         await self._lanes.load(config.name, path, name, author, self._wall())
         return self._lane_after(config.name, "candidate")
+
+    async def refresh(self, specialist: str, model: str, digest: str = "", *, who: str, why: str) -> wire.LaneInfo:
+        """Start other weights of a supervised specialist beside the running ones; they become the candidate lane."""
+        config, author = self._state.specialist(specialist), check_author(who, why)
+        if not 0 < len(model) <= _MAX_PATH_CHARACTERS or not model.isprintable() or not _MODEL.match(model):
+            limit = f"an absolute path or hf:ORG/NAME, of 1 to {_MAX_PATH_CHARACTERS} printable characters"
+            raise invalid_field("model", limit, shorten(model))
+        if digest and not _DIGEST.fullmatch(digest):
+            raise invalid_field("digest", "64 lowercase hex digits", shorten(digest))
+        has_started = await self._lanes.refresh(config.name, model, digest, author, self._wall())
+        return self._lane_after(config.name, "candidate" if has_started else "starting")
 
     async def promote(self, specialist: str, name: str = "", *, who: str, why: str) -> wire.LaneInfo:
         config = self._state.specialist(specialist)
@@ -226,10 +289,13 @@ class ControlPlane:
         if changes.whole:
             state.documents.take_all(changes.documents)
             state.correctness.reset(state.correctness.span, ())
+            state.collapse.reset(state.correctness.span, (), self._wall())
         for document in changes.documents:
             state.documents.take(document)
         state.correctness.put(each for each in changes.buckets if each.series == CORRECTNESS)
-        state.demand.put((each for each in changes.buckets if each.series == DEMAND), self._wall())
+        state.collapse.put(changes.buckets, self._wall())
+        state.demand.put(changes.buckets, self._wall())
+        state.demand.usual.put(changes.buckets, self._wall())
         for row in changes.audit:
             self._publish_audit(row)
         if changes.documents or changes.whole:
@@ -256,15 +322,18 @@ class ControlPlane:
         state, span = self._state, self._state.ensemble.correctness.window
         try:
             buckets = await self._store.buckets(CORRECTNESS, int(now - span))
+            signals = [*await self._store.buckets(SIGNAL, int(now - span)), *await self._store.buckets(RECENT, 0)]
         except StoreUnavailable as error:
             _log.error("correctness windows stay %g s long until the store answers: %s", state.correctness.span, error)
             return
         state.correctness.reset(span, buckets)
+        state.collapse.reset(span, signals, now)
         self._must_refill = False
 
     async def _keep_adapters_loaded(self) -> None:
         await self._lanes.begin_new(self._wall())
-        self._publish_status()
+        self._weights.sync()
+        self._publish_status()  # in the same turn: it says which lane a new replica may answer for
         self._adapters.sync()
 
 

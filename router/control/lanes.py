@@ -6,18 +6,28 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from admission import lanes as lane_rules
+from admission import refresh as refresh_rules
 from admission.budgets import Counts
 from admission.lanes import BY_CONFIGURATION, BY_POLICY, AdapterRef, LaneMove, LaneOrigin, LaneRecord, SpecialistLanes
 from octet.config.ensemble import SpecialistConfig
+from octet.rpc.refusal import Refusal
+from octet.v1 import error_pb2
 from router.control.adapters import AdapterSync, make_load_name
 from router.control.audit import AuditWriter, ChangeAuthor, DocumentRevision, audit_row, conflict
+from router.control.floors import FloorRegistry
 from router.control.replicas import ObservedReplica
 from router.control.state import LANES, SharedState, can_serve_lane
+from router.control.weights import SupervisedWeights
 from router.store.rows import AuditRow, DocumentBody
 
 _log = logging.getLogger(__name__)
 GRACE_SECONDS = 3.0  # a lane may be without a replica this long before another lane replaces it; longer than a restart
 _NEW_MODEL = "some replicas run another model"
+REFRESH_SECONDS = 90.0  # how long an operator's call waits for new weights to start
+_UNSUPERVISED = (
+    "are not started by `octet serve` with the native engine: start a replica of the new weights yourself, "
+    "and add its address"
+)
 _ONLY_MODEL = "no replica runs the previous model any more"
 _WHAT: Mapping[str, str] = {"begin": "begin_lane", "load": "load_lane", "trust": "trust_lane"}
 LaneUpdate = tuple[SpecialistLanes, LaneMove]
@@ -29,8 +39,10 @@ class LaneRegistry:
     _state: SharedState
     _audit: AuditWriter
     _adapters: AdapterSync
+    _weights: SupervisedWeights
     _token: Callable[[], str]  # makes load names unique across routers
     _report: Callable[[AuditRow], None]  # publishes an audit row that records no change
+    floors: FloorRegistry
     # By specialist: the last stored lane that this router's configuration has begun. A configuration begins a lane only
     # once: if another router's configuration has replaced it, the new lane stays. Otherwise the two would alternate.
     _made: dict[str, LaneOrigin] = field(default_factory=dict)
@@ -39,7 +51,9 @@ class LaneRegistry:
 
     def counts(self, lanes: SpecialistLanes, now: float) -> dict[int, Counts]:
         return {
-            number: self._state.correctness.counts(lane_rules.lane_id(lanes.specialist, lanes.lane(number)), now, since)
+            number: self._state.tally(
+                lanes.specialist, lane_rules.lane_id(lanes.specialist, lanes.lane(number)), now, since
+            )
             for number, since in lanes.evidence_from().items()
         }
 
@@ -52,8 +66,11 @@ class LaneRegistry:
 
     async def begin_new(self, now: float) -> None:
         for specialist in self._state.ensemble.names:
-            if self._state.lanes(specialist) is None:
+            lanes = self._state.lanes(specialist)
+            if lanes is None:
                 await self._observe(specialist, now)
+            elif self._weights.next_update(lanes, now) is not None:
+                await self._act(specialist, lambda current: self._follow_weights(current, now))
 
     async def load(self, specialist: str, path: str, name: str, author: ChangeAuthor, now: float) -> None:
         """Load a candidate on every reachable replica. Raises Refusal if that fails; then no replica keeps it."""
@@ -65,6 +82,35 @@ class LaneRegistry:
             await self._order(specialist, lambda lanes: lanes.load(refs, author.who, author.why, now))
         await self._adapters.wait_reported(specialist, load_name)
 
+    async def refresh(self, specialist: str, model: str, digest: str, author: ChangeAuthor, now: float) -> bool:
+        """Let the supervisor start a replica of these weights, which become the candidate. Return whether they did, or
+        False if they are still starting after REFRESH_SECONDS. Raises Refusal if they cannot be started."""
+        config = self._state.ensemble.specialist(specialist)
+        if not self._weights.supervises(specialist):
+            raise conflict(f"the replicas of {specialist} {_UNSUPERVISED}", "specialist")
+        if not self._state.is_durable:
+            raise conflict("store.url is memory, and a refresh must outlive a restart: configure a store", "specialist")
+
+        def order(lanes: SpecialistLanes) -> LaneUpdate:
+            return refresh_rules.order_refresh(lanes, config.model, model, digest, author.who, author.why, now)
+
+        await self._order(specialist, order)
+        refresh = self._require_lanes(specialist).refresh
+        number = refresh.coming
+
+        def is_over() -> bool:
+            return self._require_lanes(specialist).refresh.coming != number
+
+        if not await self._weights.wait(is_over, REFRESH_SECONDS):
+            return False
+        lanes = self._require_lanes(specialist)
+        if lanes.refresh.failure:
+            reason, limit = error_pb2.ERROR_REASON_INVALID_FIELD, "weights that can replace the serving ones"
+            raise Refusal(reason, f"the weights were refused: {lanes.refresh.failure}", field="model", limit=limit)
+        if lanes.refresh.numbered(number) is None:
+            raise conflict(f"the refresh of {specialist} was rolled back while the weights started", "specialist")
+        return True
+
     async def promote(self, specialist: str, name: str, author: ChangeAuthor, now: float) -> None:
         def promote(lanes: SpecialistLanes) -> LaneUpdate:
             update = _anchor_origin(lanes.promote(name or None, author.who, author.why, now))
@@ -75,7 +121,9 @@ class LaneRegistry:
 
     async def roll_back(self, specialist: str, author: ChangeAuthor, now: float) -> None:
         def roll_back(lanes: SpecialistLanes) -> LaneUpdate:
-            update = _anchor_origin(lanes.roll_back(author.who, author.why, now))
+            previous = lanes.previous
+            held = {previous.number} if previous is not None and self._state.holders(specialist, previous) else set()
+            update = _anchor_origin(refresh_rules.roll_back(lanes, held, author.who, author.why, now))
             if update[0].serving.number != lanes.serving.number:
                 self._check_is_held(specialist, update[0].serving)
             return update
@@ -125,11 +173,11 @@ class LaneRegistry:
         """Compare the lanes with what the replicas run. If they differ, begin a lane or offer a candidate."""
         replicas = sorted(self._state.reachable(specialist), key=lambda each: each.name)
         config, lanes = self._state.ensemble.specialist(specialist), self._state.lanes(specialist)
-        if not replicas:
+        if not replicas or (lanes is None and self._weights.waits_for_report(specialist)):
             return
         own = configured_origins(replicas, config)
         if lanes is None:
-            first = partial(begin_lane, None, replicas, config, now)
+            first = partial(self._begin_lane, None, replicas, now, config)
             await self._begin(specialist, own, lambda current: first() if current is None else None)
             return
         self._claim(lanes, own)
@@ -137,10 +185,12 @@ class LaneRegistry:
         if can_serve and is_still_configured(lanes, own):
             self._gone_since.pop(specialist, None)
             self._overruled.discard(specialist)
-            if offer_candidate(lanes, replicas, now) is not None:
+            if not lanes.refresh.configured and offer_candidate(lanes, replicas, now) is not None:
                 await self._act(
                     specialist, lambda current: None if current is None else offer_candidate(current, replicas, now)
                 )
+        elif self._weights.is_expected(lanes):
+            self._gone_since.pop(specialist, None)
         elif now - self._gone_since.setdefault(specialist, now) >= GRACE_SECONDS:
             if self._is_overruled(lanes, own):
                 self._report_overruled(lanes, now)
@@ -187,7 +237,7 @@ class LaneRegistry:
             return None
         config = self._state.ensemble.specialist(lanes.specialist)
         if not self._is_overruled(lanes, configured_origins(replicas, config)):
-            begun = begin_lane(lanes, replicas, config, now)
+            begun = self._return_from_failed(lanes, now) or self._begin_lane(lanes, replicas, now, config)
             if begun is not None:
                 return begun
         if not self._state.ensemble.lanes.roll_back or not self._state.is_lost(lanes.specialist, lanes.serving):
@@ -196,12 +246,40 @@ class LaneRegistry:
         has_holder = update is not None and self._state.holders(lanes.specialist, update[0].serving)
         return _anchor_origin(update) if update is not None and has_holder else None
 
+    def _begin_lane(
+        self,
+        lanes: SpecialistLanes | None,
+        replicas: Sequence[ObservedReplica],
+        now: float,
+        config: SpecialistConfig,
+    ) -> LaneUpdate | None:
+        return begin_lane(lanes, replicas, config, now, supervised=self._weights.supervises(config.name))
+
+    def _return_from_failed(self, lanes: SpecialistLanes, now: float) -> LaneUpdate | None:
+        """Go back to the previous lane if the weights of the serving one cannot be started and it can serve."""
+        weights = lanes.refresh.of_revision(lanes.serving.revision)
+        reason = None if weights is None else self._weights.failed(lanes.specialist).get(weights.number)
+        if reason is None or lanes.previous is None or not self._state.holders(lanes.specialist, lanes.previous):
+            return None
+        update = lanes.give_up(f"its weights cannot be started: {reason}", now)
+        return None if update is None else _anchor_origin(update)
+
+    def _follow_weights(self, lanes: SpecialistLanes | None, now: float) -> LaneUpdate | None:
+        update = None if lanes is None else self._weights.next_update(lanes, now)
+        return None if update is None else _anchor_origin(update)
+
     def _evaluated(self, lanes: SpecialistLanes, now: float) -> LaneUpdate | None:
-        floor = self._state.ensemble.specialist(lanes.specialist).floor
-        after, move = lanes.judge(self.counts(lanes, now), now, self._state.ensemble.lanes, floor)
+        floors, collapsed = self.floors.in_force(lanes.specialist), self._collapsed(lanes, now)
+        after, move = lanes.judge(self.counts(lanes, now), now, self._state.ensemble.lanes, floors, collapsed)
         if move is None or not self._is_possible(lanes, after):
             return None
         return _anchor_origin((after, move))
+
+    def _collapsed(self, lanes: SpecialistLanes, now: float) -> dict[int, str]:
+        """Return, by number, why the serving lane or the candidate has collapsed."""
+        watched = [lane for lane in (lanes.serving, lanes.candidate) if lane is not None]
+        found = ((lane.number, self._state.find_collapse(lanes, lane, now)) for lane in watched)
+        return {number: str(collapse) for number, collapse in found if collapse is not None}
 
     def _is_possible(self, before: SpecialistLanes, after: SpecialistLanes) -> bool:
         """Return whether `after` can take effect. A new serving lane must be held by at least one replica and, unless
@@ -232,9 +310,15 @@ def is_still_configured(lanes: SpecialistLanes, own: Iterable[LaneOrigin]) -> bo
 
 
 def begin_lane(
-    lanes: SpecialistLanes | None, replicas: Sequence[ObservedReplica], specialist: SpecialistConfig, now: float
+    lanes: SpecialistLanes | None,
+    replicas: Sequence[ObservedReplica],
+    specialist: SpecialistConfig,
+    now: float,
+    *,
+    supervised: bool = False,
 ) -> LaneUpdate | None:
-    """Begin a lane with the model and adapters of a replica, or promote a candidate that all replicas can serve."""
+    """Begin a lane with the model and adapters of a replica, or promote a candidate that all replicas can serve. For
+    `supervised` replicas, remember the configured model."""
     if lanes is not None and lanes.candidate is not None:
         is_other = lanes.candidate.revision != lanes.serving.revision
         if is_other and all(can_serve_lane(each, lanes.candidate) for each in replicas):
@@ -242,7 +326,11 @@ def begin_lane(
     for each in replicas:
         refs = configured_adapters(each, specialist)
         if refs is not None and each.revision:
-            after, move = lane_rules.configure_lanes(lanes, specialist.name, refs, each.revision, now)
+            name, model = specialist.name, specialist.model
+            if supervised:
+                after, move = refresh_rules.begin_configured(lanes, name, refs, each.revision, model, now)
+            else:
+                after, move = lane_rules.configure_lanes(lanes, name, refs, each.revision, now)
             return None if move is None else (after, move)
     return None
 

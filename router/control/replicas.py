@@ -31,6 +31,7 @@ class ObservedReplica:
     usual_wait: float | None = None
     estimate_error_p90: float | None = None
     restart: ReplicaRestart | None = None  # the last one that this router has seen
+    weights: int = 0  # the number of its weights, if a supervisor runs it
 
 
 LOAD_SECONDS = 60.0
@@ -45,6 +46,10 @@ class FleetReplicas:
 
     def observe(self) -> Sequence[ObservedReplica]:
         return [observe_replica(replica) for replica in self._fleet.replicas]
+
+    def place(self, specialist: str, weights: Sequence[int]) -> None:
+        """Let the specialist have replicas with these weights, and no others."""
+        self._fleet.place(specialist, weights)
 
     async def load(self, replica: str, name: str, path: str) -> str:
         ask = wire.LoadAdapterRequest(name=name, path=path)
@@ -63,10 +68,10 @@ class FleetReplicas:
 
 
 def observe_replica(replica: Replica) -> ObservedReplica:
-    report = replica.report if replica.is_connected else None
+    report, weights = replica.report if replica.is_connected else None, replica.target.weights
     known = (replica.name, replica.specialist, replica.target.address, report is not None)
     if report is None:
-        return ObservedReplica(*known, "connecting", replica.breaker.state, restart=replica.restart)
+        return ObservedReplica(*known, "connecting", replica.breaker.state, restart=replica.restart, weights=weights)
     error, status = report.estimate_error, "serving" if replica.is_serving else "connecting"
     if replica.is_hung or replica.draining:
         status = "hung" if replica.is_hung else "draining"
@@ -79,6 +84,7 @@ def observe_replica(replica: Replica) -> ObservedReplica:
         usual_wait=report.usual_wait if report.HasField("usual_wait") else None,
         estimate_error_p90=error.total_p90 if error.HasField("total_p90") else None,
         restart=replica.restart,
+        weights=weights,
     )
 
 

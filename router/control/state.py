@@ -1,23 +1,27 @@
 """Shared state of the control plane: configuration, documents, counts, replicas."""
 
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from math import inf
+from collections.abc import Callable, Mapping, Sequence
 
-from admission.budgets import Counts, RollingWindow
+from admission.budgets import Counts
+from admission.collapse import DEGENERATE, Collapse
+from admission.demand import DemandClass
+from admission.floors import Tally, tally_of
 from admission.knobs import UNSPECIFIED_INTENT
 from admission.lanes import AdapterRef, LaneRecord, SpecialistLanes, lane_id
-from octet.config.ensemble import Ensemble, SpecialistConfig
+from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig
 from router.control.audit import DocumentCache, unknown_name
+from router.control.collapse import CollapseMonitor
+from router.control.demand import DemandOutcome, DemandWindows
 from router.control.replicas import FleetReplicas, ObservedReplica
-from router.store.rows import CountBucket
+from router.control.windows import OutcomeWindows
 from router.store.store import Store
 
 BREAKER, KNOB, LANES, LADDER, REPLICA = "breaker", "knob", "lanes", "ladder", "replica"  # kinds of documents
 RESTARTS = "restarts"  # another kind: how often a replica restarted, and why it last did
-CORRECTNESS = "correctness"  # evaluated answers by lane: `good` counts passed answers, `bad` failed ones
-DEMAND = "demand"  # requests by specialist and intent: `good` are accepted, `bad` refused for lack of capacity
+CORRECTNESS = "correctness"  # evaluated answers by lane and verifier: `good` counts passed answers, `bad` failed ones
+FLOOR = "floor"  # another kind: the learned floors of a specialist
+TICKET_KEYS = "ticket_keys"  # another kind: the keys that sign tickets
 
 
 class SharedState:
@@ -25,9 +29,11 @@ class SharedState:
         self, ensemble: Ensemble, store: Store, replicas: FleetReplicas, wall: Callable[[], float] = time.time
     ) -> None:
         self._wall = wall
+        self.is_durable = store.is_durable
         self.ensemble = ensemble
         self.documents = DocumentCache()
-        self.correctness = CorrectnessWindows(store, ensemble.correctness.window)
+        self.correctness = OutcomeWindows(store, ensemble.correctness.window, CORRECTNESS)
+        self.collapse = CollapseMonitor(store, ensemble.correctness.window)
         self.demand = DemandWindows(store, ensemble.escalation.sustain)
         self.replicas = replicas
         self._all: dict[str, list[ObservedReplica]] = {}
@@ -35,16 +41,37 @@ class SharedState:
         # by replica and load name: the digest of an adapter that the replica cannot load, or finds changed at its path
         self.unloadable: dict[tuple[str, str], str] = {}
 
-    def record_outcome(self, lane_id: str, outcome: str) -> None:
+    def record_outcome(self, lane_id: str, outcome: str, verifier: str = "") -> None:
+        """Count a verdict. Without the name of a `verifier`, it is the specialist's own."""
         if lane_id and outcome in ("passed", "failed"):
-            self.correctness.add(lane_id, self._wall(), passed=outcome == "passed")
+            self.correctness.add(lane_id, verifier, self._wall(), passed=outcome == "passed")
 
-    def record_accepted(self, specialist: str, intent: str) -> None:
-        self.demand.add(specialist, intent or UNSPECIFIED_INTENT, self._wall(), accepted=True)
+    def tally(self, specialist: str, lane_id: str, now: float, since: float = 0.0) -> Tally:
+        """Return the verdicts on a lane's answers in the window, by verifier."""
+        by_verifier = self.correctness.counts_by_kind(lane_id, now, since)
+        if (unnamed := by_verifier.pop("", None)) is not None:
+            own = self.ensemble.specialist(specialist).verify
+            by_verifier[own] = by_verifier.get(own, Counts()) + unnamed
+        return tally_of(by_verifier)
 
-    def record_refused(self, specialist: str, intent: str) -> None:
-        """Count a request that was refused for lack of capacity."""
-        self.demand.add(specialist, intent or UNSPECIFIED_INTENT, self._wall(), accepted=False)
+    def record_demand(self, specialist: str, intent: str, kind: DemandClass, outcome: DemandOutcome) -> None:
+        self.demand.add(specialist, intent or UNSPECIFIED_INTENT, kind, outcome, self._wall())
+
+    def record_signals(self, lane_id: str, tenant: str, signals: Mapping[str, bool], what: str) -> None:
+        """Count a judged answer for each signal, by whether it is bad. `what` describes a degenerate answer."""
+        if lane_id:
+            self.collapse.add(lane_id, tenant, signals, what, self._wall())
+
+    def find_collapse(
+        self, lanes: SpecialistLanes, lane: LaneRecord, now: float, *, suspect: bool = False
+    ) -> Collapse | None:
+        """Return why the lane has collapsed, or with `suspect` is suspicious. A trusted lane does not collapse because
+        its answers are cut: its weights are known, so the callers want longer answers."""
+        measure = lanes.measure_of(lane)
+        names = [lane_id(lanes.specialist, each) if each is not None else "" for each in (lane, measure)]
+        found = self.collapse.find(names[0], names[1], now, suspect=suspect)
+        is_trusted = measure is lane
+        return None if found is not None and is_trusted and found.signal != DEGENERATE and not suspect else found
 
     def refresh(self) -> None:
         self._all, self._reachable = {}, {}
@@ -57,6 +84,10 @@ class SharedState:
         if name not in self.ensemble.names:
             raise unknown_name("specialist", name, self.ensemble.names)
         return self.ensemble.specialist(name)
+
+    def intents(self) -> dict[str, IntentConfig]:
+        """Return the intents by name, with the one of requests that declare none."""
+        return {intent.name: intent for intent in (IntentConfig(UNSPECIFIED_INTENT), *self.ensemble.intents)}
 
     def lanes(self, specialist: str) -> SpecialistLanes | None:
         return self.documents.read(LANES, specialist, SpecialistLanes.from_body)
@@ -117,92 +148,3 @@ def can_serve_lane(replica: ObservedReplica, lane: LaneRecord) -> bool:
     """Return whether the replica matches the lane, and holds each of its adapters or could load it from a path."""
     can_load = all(each.path or each.load_name in replica.adapters for each in lane.adapters)
     return can_load and matches_lane(replica, lane)
-
-
-class CorrectnessWindows:
-    def __init__(self, store: Store, span: float) -> None:
-        self._store = store
-        self.span = span
-        self._windows = defaultdict[str, RollingWindow](lambda: RollingWindow(self.span))  # by lane id
-
-    def add(self, lane_id: str, now: float, *, passed: bool) -> None:
-        start = self._windows[lane_id].add(now, good=passed, bad=not passed)
-        self._store.count(CountBucket(CORRECTNESS, lane_id, start, int(passed), int(not passed)))
-
-    def put(self, buckets: Iterable[CountBucket]) -> None:
-        for bucket in buckets:
-            self._windows[bucket.key].put(bucket.start, bucket.good, bucket.bad)
-
-    def counts(self, lane_id: str, now: float, since: float = 0.0) -> Counts:
-        window = self._windows.get(lane_id)
-        if window is None:
-            return Counts()
-        return window.counts_since(since, now) if since > now - self.span else window.counts(now)
-
-    def reset(self, span: float, buckets: Iterable[CountBucket]) -> None:
-        self.span = span
-        self._windows.clear()
-        self.put(buckets)
-
-    def tidy(self, now: float) -> None:
-        for name, window in list(self._windows.items()):
-            window.expire(now)
-            if not len(window):
-                del self._windows[name]
-
-
-class DemandWindows:
-    """Counts requests by specialist and intent in the last `span` seconds. If a request is refused, the counts of its
-    specialist are shared with other routers for the next `span` seconds, including requests accepted before."""
-
-    def __init__(self, store: Store, span: float) -> None:
-        self._store = store
-        self.span = span
-        self._windows = defaultdict[str, defaultdict[str, RollingWindow]](  # by specialist, then by intent
-            lambda: defaultdict(lambda: RollingWindow(self.span))
-        )
-        self._refused_at: dict[str, float] = {}
-        # By specialist: accepted requests by intent and bucket that the store does not know yet. They are added to the
-        # store's sums until a refusal makes them shared.
-        self._unshared = defaultdict[str, Counter[tuple[str, int]]](Counter)
-
-    def add(self, specialist: str, intent: str, now: float, *, accepted: bool) -> None:
-        if not accepted:
-            self._refused_at[specialist] = now
-        start = self._windows[specialist][intent].add(now, good=accepted, bad=not accepted)
-        if now - self._refused_at.get(specialist, -inf) <= self.span:
-            self._share(specialist, now)
-            self._store.count(CountBucket(DEMAND, f"{specialist}|{intent}", start, int(accepted), int(not accepted)))
-            return
-        kept = self._unshared[specialist]
-        if (intent, start) not in kept:
-            for old in [each for each in kept if each[1] < now - self.span]:
-                del kept[old]
-        kept[intent, start] += 1
-
-    def put(self, buckets: Iterable[CountBucket], now: float) -> None:
-        """Set each bucket to the store's sum plus this router's unshared count. If a sum contains refusals, also store
-        the specialist's unshared counts, so that every router sees the right proportion of refusals."""
-        recent = [each for each in buckets if each.start >= now - self.span]
-        for bucket in recent:
-            specialist, _, intent = bucket.key.partition("|")
-            own = self._unshared[specialist][intent, bucket.start]
-            self._windows[specialist][intent].put(bucket.start, bucket.good + own, bucket.bad)
-        for bucket in recent:
-            if bucket.bad:
-                specialist, _, _ = bucket.key.partition("|")
-                self._refused_at[specialist] = max(bucket.start, self._refused_at.get(specialist, -inf))
-                self._share(specialist, now)
-
-    def counts(self, specialist: str, now: float) -> Counts:
-        return sum((window.counts(now) for window in self._windows.get(specialist, {}).values()), Counts())
-
-    def reset(self, span: float) -> None:
-        self.span = span
-        self._windows.clear()
-        self._unshared.clear()
-
-    def _share(self, specialist: str, now: float) -> None:
-        for (intent, start), good in self._unshared.pop(specialist, {}).items():
-            if start >= now - self.span:
-                self._store.count(CountBucket(DEMAND, f"{specialist}|{intent}", start, good, 0))

@@ -1,12 +1,13 @@
 """Drained and restarted replicas, and the status of breakers, lanes and replicas, for operators and for routing."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
 from admission.breakers import BreakerRecord, breaker_status, describe_breaker_outlook, may_serve
 from admission.budgets import Counts
+from admission.floors import Standing
 from admission.lanes import LaneRecord, SpecialistLanes, lane_id
 from octet.config.ensemble import SpecialistConfig
 from octet.terminal import pluralize
@@ -17,6 +18,7 @@ from router.control.knobs import KnobController
 from router.control.lanes import LaneRegistry
 from router.control.replicas import ObservedReplica
 from router.control.state import REPLICA, RESTARTS, SharedState, can_serve_lane, holds_lane, matches_lane
+from router.control.weights import SupervisedWeights
 from router.dispatch.replicas.replica import ReplicaRestart
 from router.routing.dispatch_plan import FleetStatus, LaneStatus, SpecialistStatus, configured_knobs, configured_status
 from router.store.rows import DocumentBody
@@ -158,6 +160,7 @@ class ControlStatus:
     _lanes: LaneRegistry
     _drained: DrainedReplicas
     _restarts: ReplicaRestarts
+    _weights: SupervisedWeights
 
     def fleet(self, now: float) -> FleetStatus:
         ensemble = self._state.ensemble
@@ -169,14 +172,17 @@ class ControlStatus:
         )
 
     def breaker(self, specialist: str, now: float) -> wire.BreakerInfo:
-        record, counts = self._breakers.record(specialist), self._breakers.counts(specialist, now)
-        info = self._breaker_info(specialist, counts)
+        record, standing = self._breakers.record(specialist), self._breakers.standing(specialist, now)
+        info = self._breaker_info(specialist, standing)
         info.state, info.hold = record.state, record.hold or ""
         info.hold_by, info.hold_why = record.hold_by, record.hold_why
         info.since_unix_ms = _ms(record.hold_since if record.hold else record.since)
-        outlook = describe_breaker_outlook(record, counts, now, self._breakers.rules(specialist))
-        info.outlook = self._with_remarks(specialist, outlook)
-        lanes = self._state.lanes(specialist)
+        rules, signs = self._breakers.rules(specialist, now), self._breakers.signs(specialist, now)
+        outlook = describe_breaker_outlook(record, standing.counts, now, rules, signs)
+        info.collapse, lanes = record.collapse, self._state.lanes(specialist)
+        info.suspicion = "" if lanes is None else self._suspicion(lanes, lanes.serving, now)
+        suspicious = info.suspicion if not record.collapse else ""
+        info.outlook = self._with_remarks(specialist, "; ".join(each for each in (suspicious, outlook) if each))
         return info if lanes is None else _with_lane(info, lanes.serving)
 
     def candidate(self, specialist: str, now: float) -> wire.BreakerInfo | None:
@@ -185,9 +191,10 @@ class ControlStatus:
         if lanes is None or lanes.candidate is None:
             return None
         lane = lanes.candidate
-        info = self._breaker_info(specialist, self._state.correctness.counts(lane_id(specialist, lane), now))
+        info = self._breaker_info(specialist, self._breakers.standing(specialist, now, lane))
         info.state, info.since_unix_ms = "shadow_only", _ms(lane.since)
-        info.outlook = self._outlook(lanes, lane, self._lanes.counts(lanes, now))
+        info.outlook = self._outlook(lanes, lane, self._lanes.counts(lanes, now), now)
+        info.suspicion = self._suspicion(lanes, lane, now)
         return _with_lane(info, lane)
 
     def lanes(self, specialist: str, now: float) -> list[wire.LaneInfo]:
@@ -195,7 +202,25 @@ class ControlStatus:
         if lanes is None:
             return []
         counts = self._lanes.counts(lanes, now)
-        return [self._lane(lanes, lane, counts, now) for lane in reversed(lanes.lanes)]
+        found = [self._lane(lanes, lane, counts, now) for lane in reversed(lanes.lanes)]
+        return [*self._starting(lanes), *found]
+
+    def _starting(self, lanes: SpecialistLanes) -> Iterator[wire.LaneInfo]:
+        """Describe the lane of weights that are starting, if any."""
+        refresh = lanes.refresh
+        coming = refresh.numbered(refresh.coming)
+        if refresh.coming and coming is not None:
+            yield wire.LaneInfo(
+                specialist=lanes.specialist,
+                number=lanes.next_number,
+                revision=coming.revision,
+                model=coming.model,
+                status="starting",
+                by=refresh.by,
+                why=refresh.why,
+                replicas=len(self._state.all_replicas(lanes.specialist)),
+                outlook="a candidate as soon as its replicas run",
+            )
 
     def replicas(self) -> list[wire.ReplicaInfo]:
         replicas, drained = self._state.replicas.observe(), self._drained.names()
@@ -230,8 +255,10 @@ class ControlStatus:
             serves=may_serve(breaker),
             reason="" if may_serve(breaker) else self._why_open(name, breaker, now),
             unfit_reason=unfit_reason,
-            candidate=_lane_status(name, candidate, replicas) if candidate is not None and is_held else None,
+            candidate=self._lane_status(name, candidate) if candidate is not None and is_held else None,
+            is_suspect=lanes is not None and not state.collapse.is_clear(lane_id(name, lanes.serving), now),
             adapter_names=adapter_names,
+            is_learning=self._breakers.floors.is_learning(name),
         )
 
     def _serving_lane(self, config: SpecialistConfig, lane: LaneRecord) -> LaneStatus:
@@ -240,23 +267,37 @@ class ControlStatus:
         lane. A lane whose adapters are lost has no substitute."""
         state, replicas = self._state, self._state.reachable(config.name)
         if not replicas or state.is_lost(config.name, lane) or any(can_serve_lane(each, lane) for each in replicas):
-            return _lane_status(config.name, lane, replicas)
+            return self._lane_status(config.name, lane)
         names = [name for name in config.use_adapters if any(name in each.adapters for each in replicas)]
         lacking = frozenset(each.name for each in replicas if not all(name in each.adapters for name in names))
         adapters = tuple((name, name) for name in names)
         unfit = lacking if len(lacking) < len(replicas) else frozenset()
         return LaneStatus(lane.number, adapters=adapters, fresh=lane.fresh, unfit=unfit)
 
+    def _lane_status(self, specialist: str, lane: LaneRecord) -> LaneStatus:
+        mismatched = (each.name for each in self._state.reachable(specialist) if not matches_lane(each, lane))
+        return LaneStatus(
+            number=lane.number,
+            lane_id=lane_id(specialist, lane),
+            adapters=tuple((ref.name, ref.load_name) for ref in lane.adapters),
+            revision=lane.revision,
+            fresh=lane.fresh,
+            unfit=frozenset((*mismatched, *self._weights.unfit(specialist, lane))),
+        )
+
     def _why_open(self, specialist: str, breaker: BreakerRecord, now: float) -> str:
         if breaker.hold:
             return f"{specialist} is held open by an operator"
-        counts, floor = self._breakers.counts(specialist, now), self._breakers.rules(specialist).floor
-        below = "" if floor is None else f" (floor {floor:.1%})"
+        if breaker.collapse:
+            return f"{specialist} is {breaker.state.replace('_', '-')}: {breaker.collapse}"
+        standing = self._breakers.standing(specialist, now)
+        counts, below = standing.counts, "" if standing.floor is None else f" (floor {standing.floor})"
         return f"{specialist} is {breaker.state.replace('_', '-')}, {counts.good} of {counts.total} passed{below}"
 
     def _lane(
         self, lanes: SpecialistLanes, lane: LaneRecord, counts: Mapping[int, Counts], now: float
     ) -> wire.LaneInfo:
+        weights = lanes.refresh.of_revision(lane.revision)
         own = counts.get(lane.number) or self._state.correctness.counts(lane_id(lanes.specialist, lane), now)
         return wire.LaneInfo(
             **{name: getattr(lane, name) for name in ("number", "digests", "revision", "status", "by", "why")},
@@ -264,28 +305,48 @@ class ControlStatus:
             adapter=lane.name,
             since_unix_ms=_ms(lane.since),
             samples=own.total,
-            outlook=self._outlook(lanes, lane, counts),
+            outlook=self._outlook(lanes, lane, counts, now),
+            model="" if weights is None else weights.model,
             resident=len(self._state.holders(lanes.specialist, lane)),
             replicas=len(self._state.all_replicas(lanes.specialist)),
+            suspicion=self._suspicion(lanes, lane, now),
             pass_rate=own.rate,
         )
 
-    def _breaker_info(self, specialist: str, counts: Counts) -> wire.BreakerInfo:
-        config, rules = self._state.ensemble.specialist(specialist), self._breakers.rules(specialist)
-        return wire.BreakerInfo(
+    def _suspicion(self, lanes: SpecialistLanes, lane: LaneRecord, now: float) -> str:
+        """Return what makes the lane suspicious, whether or not it has collapsed; empty if nothing does."""
+        if lane.status not in ("serving", "candidate"):
+            return ""
+        found = self._state.find_collapse(lanes, lane, now, suspect=True)
+        return "" if found is None else str(found)
+
+    def _breaker_info(self, specialist: str, standing: Standing) -> wire.BreakerInfo:
+        config, rules = self._state.ensemble.specialist(specialist), self._state.ensemble.correctness
+        info = wire.BreakerInfo(
             specialist=specialist,
-            samples=counts.total,
+            samples=standing.counts.total,
             min_samples=rules.min_samples,
             window_seconds=rules.window,
             fallback=config.fallback or "",
-            verifier=config.verify,
-            pass_rate=counts.rate,
-            floor=rules.floor,
+            verifier=standing.verifier,
+            pass_rate=standing.counts.rate,
         )
+        if standing.floor is not None:
+            info.floor, info.floor_learned = standing.floor.rate, standing.floor.is_learned
+        floors = self._breakers.floors.in_force(specialist)
+        judged = standing.by_verifier
+        for name in sorted({*judged, *floors}):
+            counts, floor = judged.get(name, Counts()), floors.get(name)
+            row = info.verifiers.add(verifier=name, samples=counts.total, pass_rate=counts.rate)
+            if floor is not None:
+                row.floor, row.floor_learned = floor.rate, floor.is_learned
+        return info
 
-    def _outlook(self, lanes: SpecialistLanes, lane: LaneRecord, counts: Mapping[int, Counts]) -> str:
-        floor = self._state.ensemble.specialist(lanes.specialist).floor
-        outlook = lanes.outlook(lane.number, counts, self._state.ensemble.lanes, floor)
+    def _outlook(self, lanes: SpecialistLanes, lane: LaneRecord, counts: Mapping[int, Counts], now: float) -> str:
+        floors = self._breakers.floors.in_force(lanes.specialist)
+        outlook = lanes.outlook(lane.number, counts, self._state.ensemble.lanes, floors)
+        if suspicion := self._suspicion(lanes, lane, now):
+            outlook = f"{suspicion}; {outlook}"
         return self._with_remarks(lanes.specialist, outlook) if lane.status == "serving" else outlook
 
     def _with_remarks(self, specialist: str, outlook: str) -> str:
@@ -298,17 +359,6 @@ def _with_lane(info: wire.BreakerInfo, lane: LaneRecord) -> wire.BreakerInfo:
     info.lane, info.lane_status = lane.number, lane.status
     info.adapters.extend(ref.name for ref in lane.adapters)
     return info
-
-
-def _lane_status(specialist: str, lane: LaneRecord, replicas: Sequence[ObservedReplica]) -> LaneStatus:
-    return LaneStatus(
-        number=lane.number,
-        lane_id=lane_id(specialist, lane),
-        adapters=tuple((ref.name, ref.load_name) for ref in lane.adapters),
-        revision=lane.revision,
-        fresh=lane.fresh,
-        unfit=frozenset(each.name for each in replicas if not matches_lane(each, lane)),
-    )
 
 
 def _ms(seconds: float) -> int:

@@ -18,13 +18,14 @@ from admission.breakers import (
     CorrectnessRules,
     advance_breaker,
     breaker_status,
+    choose_correctness_rules,
     describe_breaker_outlook,
     hold_breaker,
-    load_correctness_rules,
     may_serve,
     release_breaker,
 )
 from admission.budgets import Counts, RollingWindow
+from admission.floors import Floor
 from octet.config.ensemble import CorrectnessConfig
 
 RULES = CorrectnessRules(floor=0.8, min_samples=20, window=60.0, breach=10.0)
@@ -445,11 +446,13 @@ def test_the_outlook_of_a_demoted_lane_without_a_floor_names_the_way_out() -> No
     rules = replace(RULES, floor=None)
     assert (
         describe_breaker_outlook(BreakerRecord(since=START), GOOD, START, rules)
-        == "no floor configured; pass rate is only recorded"
+        == "no floor; pass rate is only recorded"
     )
     assert "only a hold lets it serve" in describe_breaker_outlook(at_recovering(), GOOD, START, rules)
 
 
 def test_rules_come_from_the_configuration_and_the_specialist() -> None:
     config = CorrectnessConfig(min_samples=7, window=50.0, breach=3.0)
-    assert load_correctness_rules(config, 0.75) == CorrectnessRules(floor=0.75, min_samples=7, window=50.0, breach=3.0)
+    rules = CorrectnessRules(floor=0.75, min_samples=7, window=50.0, breach=3.0)
+    assert choose_correctness_rules(config, Floor(0.75)) == rules
+    assert choose_correctness_rules(config, Floor(0.75, is_learned=True)) == replace(rules, is_learned=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from admission.budgets import Counts
+from admission.floors import Floor, Floors
 from admission.lanes import (
     BY_CONFIGURATION,
     BY_POLICY,
@@ -29,6 +30,10 @@ RULES = LanesConfig(promote="manual", min_samples=50, margin=0.02, roll_back=Tru
 AUTO = replace(RULES, promote="auto")
 MODEL, OTHER_MODEL = "a" * 64, "b" * 64
 START = 1_000_000.0
+
+
+def pinned(floor: float | None) -> Floors:
+    return {} if floor is None else {"": Floor(floor)}
 
 
 def adapter(content: str, name: str = "") -> AdapterRef:
@@ -167,7 +172,7 @@ class LanesMachine(RuleBasedStateMachine):
         held = [lane.number for lane in self.book.lanes if lane.status in ("serving", "candidate", "previous")]
         by_lane = {held[i]: each for i, each in counts.items() if i < len(held)}
         before = self.book
-        self.take(self.book.judge(by_lane, self.now, rules, floor))
+        self.take(self.book.judge(by_lane, self.now, rules, pinned(floor)))
         shown = by_lane.get(before.candidate.number, Counts()) if before.candidate else Counts()
         if self.book.candidate is None and before.candidate is not None:
             went = self.book.lane(before.candidate.number)
@@ -307,7 +312,7 @@ def test_a_promotion_survives_a_restart() -> None:
 def judged(
     book: SpecialistLanes, counts: Mapping[int, Counts], rules: LanesConfig, floor: float | None
 ) -> tuple[str, SpecialistLanes]:
-    after, move = book.judge(counts, START + 5, rules, floor)
+    after, move = book.judge(counts, START + 5, rules, pinned(floor))
     assert move is None or (move.by, move.at) == (BY_POLICY, START + 5)
     return ("" if move is None else move.what), after
 
@@ -446,7 +451,7 @@ def test_a_roll_back_names_its_reference() -> None:
         ({1: good, 2: bad}, 0.95, "0 of 60 passed (0.0%), below the floor of 95.0%"),
         ({2: Counts(0, 10)}, 0.9, "0 of 10 passed (0.0%), beyond doubt below the floor of 90.0%"),
     ):
-        _, move = book.judge(counts, START + 3, RULES, floor)
+        _, move = book.judge(counts, START + 3, RULES, pinned(floor))
         assert move is not None and (move.what, move.why) == ("roll_back", said)
 
 
@@ -528,15 +533,15 @@ def test_an_id_names_number_and_content() -> None:
 def test_the_outlook_says_what_comes_next(
     book: SpecialistLanes, number: int, counts: Mapping[int, Counts], rules: LanesConfig, text: str
 ) -> None:
-    assert book.outlook(number, counts, rules, 0.8) == text
+    assert book.outlook(number, counts, rules, pinned(0.8)) == text
 
 
 def test_the_outlook_names_what_stands_in_the_way() -> None:
     book = loaded(first())
-    assert "is better: 100 of 100" in book.outlook(2, {1: Counts(100, 0), 2: Counts(45, 5)}, AUTO, 0.8)
-    assert "no reference to compare with" in book.outlook(2, {2: Counts(45, 5)}, AUTO, None)
+    assert "is better: 100 of 100" in book.outlook(2, {1: Counts(100, 0), 2: Counts(45, 5)}, AUTO, pinned(0.8))
+    assert "no reference to compare with" in book.outlook(2, {2: Counts(45, 5)}, AUTO, pinned(None))
     fresh = loaded(promoted(first()), "newer")
-    assert "until lane 2 (new) is trusted" in fresh.outlook(3, {3: Counts(50, 0)}, AUTO, 0.8)
+    assert "until lane 2 (new) is trusted" in fresh.outlook(3, {3: Counts(50, 0)}, AUTO, pinned(0.8))
 
 
 def body_of(**change: object) -> dict[str, object]:

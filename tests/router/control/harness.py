@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from admission.demand import DemandClass
 from octet.clock import ManualClock
 from octet.config.ensemble import (
     CorrectnessConfig,
@@ -40,6 +41,9 @@ ENSEMBLE = Ensemble(
     lanes=LanesConfig(min_samples=20),
     escalation=EscalationConfig(sustain=5.0, relax=20.0, min_requests=10, threshold_step=0.3, max_threshold=0.9),
 )
+
+
+UNSURE = DemandClass(5, 20)  # a request that escalation moves at the first step
 
 
 class DatabaseLink:

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from admission.demand import NO_SECOND_CHOICE, DemandClass
 from octet.config.ensemble import CorrectnessConfig, IntentConfig, StoreConfig
 from octet.rpc.refusal import Refusal
+from router.control.demand import DemandOutcome
+from router.store.rows import AuditRow
 from tests.router.control.harness import (
     BREACH,
     ENSEMBLE,
     SIGNED,
+    UNSURE,
     WINDOW,
     ControlHarness,
     FakeWallClock,
@@ -191,46 +195,63 @@ async def test_the_most_specific_knob_applies(tmp_path: Path) -> None:
         assert not control.fleet_status.knob_overrides
 
 
-async def test_escalation_goes_up_with_refusals_and_back_without(tmp_path: Path) -> None:
+def record(harness: ControlHarness, num: int, outcome: DemandOutcome, intent: str = "codegen") -> None:
+    for _ in range(num):
+        harness.control.record_demand("algo", intent, UNSURE, outcome)
+
+
+async def test_escalation_moves_the_intent_that_overloads_and_goes_back_without_load(tmp_path: Path) -> None:
+    """The requests of `review` are as many as ever. Those of `codegen` are unsure and have two priorities."""
     async with running_control(tmp_path / "s") as harness:
         control = harness.control
 
+        def usual() -> None:
+            record(harness, 4, "accepted", "review")
+
         def busy() -> None:
-            for _ in range(4):
-                control.record_accepted("algo", "codegen")
-                control.record_refused("algo", "")
+            usual()
+            knobs = control.fleet_status.knobs("codegen", "algo")
+            for priority in (3, 5):
+                for number in range(4):
+                    is_withheld = priority < knobs.floor or (knobs.is_escalated and number == 0)
+                    kind = DemandClass(priority, UNSURE.confidence if number == 0 else NO_SECOND_CHOICE)
+                    outcome: DemandOutcome = "accepted" if priority == 5 else "refused"
+                    control.record_demand("algo", "codegen", kind, "withheld" if is_withheld else outcome)
 
-        def calm() -> None:
-            for _ in range(4):
-                control.record_accepted("algo", "codegen")
-
+        await harness.run(180, usual)
         seen: list[tuple[float, int]] = []
-        for _ in range(60):
+        for _ in range(34):
             busy()
             await harness.tick()
             knobs = control.fleet_status.knobs("codegen", "algo")
             if not seen or seen[-1] != (knobs.threshold, knobs.floor):
                 seen.append((knobs.threshold, knobs.floor))
-        assert seen[:4] == [(0.3, 0), (0.6, 0), (0.9, 0), (0.9, 1)]
+            assert control.fleet_status.knobs("review", "algo").by == "", "a victim does not move"
+        assert seen == [(0.3, 0), (0.6, 0), (0.6, 4)], "useless steps are skipped"
         assert control.fleet_status.knobs("codegen", "algo").by == "escalation"
         assert control.fleet_status.knobs("codegen", "algo").is_escalated
         assert control.fleet_status.knobs("codegen", "stl").floor == 0, "other specialists are unchanged"
+        assert {place: ladder.level for place, ladder in control.escalation().items()} == {("codegen", "algo"): 5}
         await control.set_knob("codegen/algo.priority_floor", 0, **SIGNED)
         assert control.fleet_status.knobs("codegen", "algo").floor == 0
         await control.release_knob("codegen/algo.priority_floor", **SIGNED)
-        back: list[tuple[float, int]] = []
-        for _ in range(1000):
-            calm()
-            await harness.tick()
-            knobs = control.fleet_status.knobs("codegen", "algo")
-            if not back or back[-1] != (knobs.threshold, knobs.floor):
-                back.append((knobs.threshold, knobs.floor))
-            if back[-1] == (0.3, 0):
-                break
-        up = seen if seen[-1] == back[0] else [*seen, back[0]]
-        assert back == up[::-1]
-        changes = await harness.changes_of("algo")
-        assert changes.count("escalate") == changes.count("relax") == len(up) - 1
+        await harness.run(2 * ENSEMBLE.escalation.sustain + 3, usual)
+        knobs = control.fleet_status.knobs("codegen", "algo")
+        assert (knobs.threshold, knobs.floor, knobs.by) == (0.3, 0, "")
+        rows = [each for each in await control.audit(100, "algo") if each.who == "escalation"]
+        ups = [each for each in rows if each.what == "escalate"]
+        assert len(ups) == 2 and {each.what for each in rows[:-2]} == {"relax"} and len(rows) <= 4
+        assert all("codegen" in each.before and "codegen" in each.after for each in rows)
+
+
+async def test_a_ladder_of_an_older_version_is_ignored(tmp_path: Path) -> None:
+    async with running_control(tmp_path / "s") as harness:
+        body = {"level": 4, "since": 1.0, "hot_since": None, "calm_since": None, "fell": False, "regrets": 0}
+        row = AuditRow(0, 1, "escalation", "old", "escalate", "algo", "level 3", "level 4")
+        for key in ("algo", "gone/algo", "codegen/gone"):
+            await harness.store.change("ladder", key, 0, body, row)
+        await harness.run(3)
+        assert not harness.control.escalation() and not harness.control.fleet_status.knob_overrides
 
 
 async def test_demand_of_two_routers_is_added(tmp_path: Path) -> None:
@@ -240,7 +261,8 @@ async def test_demand_of_two_routers_is_added(tmp_path: Path) -> None:
     async def synced(*routers: ControlHarness) -> None:
         """Wait until the routers know the same counts."""
         now = routers[0].wall()
-        await eventually(lambda: len({harness.control._state.demand.counts("algo", now) for harness in routers}) == 1)
+        demands = [harness.control._state.demand for harness in routers]
+        await eventually(lambda: all(each.view("algo", now) == demands[0].view("algo", now) for each in demands))
 
     wall = FakeWallClock()
     async with (
@@ -249,7 +271,7 @@ async def test_demand_of_two_routers_is_added(tmp_path: Path) -> None:
     ):
         for _ in range(20):
             for harness in (one, other, other):
-                harness.control.record_refused("algo", "codegen")
+                record(harness, 1, "refused")
             await synced(one, other)
             wall.clock.sleep(1)
             await asyncio.gather(one.control.tick(wall()), other.control.tick(wall()))
@@ -399,9 +421,8 @@ async def test_a_threshold_set_by_an_operator_does_not_stop_escalation(tmp_path:
             await control.set_knob(name, 0.8, **SIGNED)
             knobs = control.fleet_status.knobs("codegen", "algo")
             assert (knobs.threshold, knobs.by, knobs.is_escalated) == (0.8, "operator", False)
-        while not control._escalation.ladder("algo").level:
-            for _ in range(4):
-                control.record_refused("algo", "codegen")
+        while not control._escalation.ladder("codegen", "algo").level:
+            record(harness, 4, "refused")
             await harness.tick()
         knobs = control.fleet_status.knobs("codegen", "algo")
         assert (knobs.threshold, knobs.is_escalated) == (0.8, True)
@@ -417,27 +438,28 @@ async def test_changes_of_one_knob_are_made_in_sequence(tmp_path: Path) -> None:
         assert len(entries) == 30
 
 
+def refused(harness: ControlHarness) -> int:
+    demand = harness.control._state.demand.view("algo", harness.wall())
+    return sum(each.total.refused for each in demand.values())
+
+
 async def test_a_reload_reaches_the_store_and_resets_demand(tmp_path: Path) -> None:
     async with running_control(tmp_path / "s") as harness:
         control = harness.control
         configs: list[StoreConfig] = []
         harness.store.reconfigure = configs.append  # type: ignore[method-assign, assignment]
         for _ in range(5):
-            control.record_refused("algo", "codegen")
+            record(harness, 1, "refused")
         config = replace(ENSEMBLE.store, receipts=7)
         control.reload(changed(store=config))
         assert configs == [config]
-        assert control._state.demand.counts("algo", harness.wall()).bad == 5, (
-            "a reload of another setting must keep the counts"
-        )
+        assert refused(harness) == 5, "a reload of another setting must keep the counts"
         control.reload(changed(escalation=replace(ENSEMBLE.escalation, sustain=50.0)))
-        assert control._state.demand.counts("algo", harness.wall()).total == 0, (
-            "a reload with another span must drop the counts"
-        )
+        assert refused(harness) == 0, "a reload with another span must drop the counts"
         for _ in range(5):
-            control.record_refused("algo", "codegen")
+            record(harness, 1, "refused")
             harness.wall.clock.sleep(8.0)
-        assert control._state.demand.counts("algo", harness.wall()).bad == 5, "the longer span must count all refusals"
+        assert refused(harness) == 5, "the longer span must count all refusals"
 
 
 async def test_lanes_are_known_as_soon_as_replicas_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

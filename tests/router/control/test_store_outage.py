@@ -10,6 +10,7 @@ from tests.router.control.harness import (
     BREACH,
     ENSEMBLE,
     SIGNED,
+    UNSURE,
     ControlHarness,
     DatabaseLink,
     FakeWallClock,
@@ -87,13 +88,13 @@ async def test_equal_escalations_of_two_routers_agree_after_an_outage(tmp_path: 
         for _ in range(20):
             for harness in (disconnected, other):
                 for _ in range(4):
-                    harness.control.record_refused("algo", "codegen")
+                    harness.control.record_demand("algo", "codegen", UNSURE, "refused")
             wall.clock.sleep(1)
             await asyncio.gather(disconnected.control.tick(wall()), other.control.tick(wall()))
         assert disconnected.control.fleet_status.knobs("codegen", "algo").is_escalated
         theirs = other.control.fleet_status.knobs("codegen", "algo")
         await reconnect(disconnected, link)
-        await eventually(lambda: disconnected.control._escalation.ladder("algo").level >= theirs.floor)
+        await eventually(lambda: disconnected.control._escalation.ladder("codegen", "algo").level >= theirs.floor)
         changes = await other.changes_of("algo")
         levels = [entry.after for entry in await other.control.audit(100, "algo") if entry.who == "escalation"]
         assert "escalate" in changes and levels
