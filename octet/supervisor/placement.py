@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from octet.config.ensemble import Ensemble, SpecialistConfig
+from octet.supervisor.weights import WEIGHTS_FILES
 from octet.telemetry.logs import LogSettings
 
 ACCEPTED_CONFIG = "accepted.yaml"  # the configuration that the router accepted last
@@ -106,6 +107,6 @@ def _remove_abandoned(parent: Path) -> None:
 
 
 def _is_known_file(file: Path) -> bool:
-    if file.name in (ACCEPTED_CONFIG, f"{ACCEPTED_CONFIG}.new"):
+    if file.name in (ACCEPTED_CONFIG, f"{ACCEPTED_CONFIG}.new", *WEIGHTS_FILES):
         return True
     return _SOCKET.fullmatch(file.name) is not None and stat.S_ISSOCK(file.lstat().st_mode)

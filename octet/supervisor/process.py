@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from octet.backoff import Backoff, BackoffDelays
@@ -145,6 +146,7 @@ class ProcessSpec:
     ready_words: str | None = None
     """A program that sends no status is ready once it has written a line with these words."""
     reloads: bool = False  # whether SIGHUP is passed on to it
+    is_optional: bool = False  # whether the supervisor goes on without it if it never becomes ready
     listener: int | None = None
     """Descriptor of a bound socket that the program inherits and listens on. The supervisor keeps it open, so that
     connections made while the program restarts wait for it instead of being refused."""
@@ -183,6 +185,8 @@ class SupervisedProcess:
         self.last_line = ""  # the last line that its latest process wrote
         self.previous_end: ProcessEnd | None = None
         self.is_killed_as_hung = False
+        self.is_retired = False  # whether it is being stopped for good while the others go on
+        self.kill_at = inf  # when a retired process is killed
         self.start_at: float | None = None  # when to start it; None if no start is due
         self.last_sign_of_life: float | None = None
         """Initially the time of its start. None for a process that is ready and sends no heartbeats."""

@@ -17,6 +17,7 @@ from octet.supervisor.process import EXIT_USAGE, ProcessSpec, SpawnedProcess, Su
 from octet.supervisor.signals import ControllingTerminal, SignalPipe
 
 EXIT_KILLED, EXIT_INTERRUPTED = 1, 130
+_MAX_OPTIONAL_STARTS = 3  # of an optional process that is killed or fails before it is ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +41,21 @@ class Supervisor:
         writers: Sequence[NonBlockingWriter],
         timeouts: SupervisorTimeouts | None = None,
         *,
+        revise: Callable[["Supervisor"], None] = lambda _: None,
         clock: Clock | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """`writers` are all writers that are used while the supervisor runs, including the console's."""
+        """`writers` are all writers that are used while the supervisor runs, including the console's. `revise` is
+        called in every turn, at least as often as a process sends a heartbeat; it may add and retire processes."""
         self._console = console
         self._writers = writers
         self._timeouts = timeouts or SupervisorTimeouts()
         self._clock = clock or SystemClock()
-        delays, memory_kills = self._timeouts.delays, MemoryKills()
-        self.processes = [SupervisedProcess(spec, console, self._clock, draw, delays, memory_kills) for spec in specs]
+        self._revise = revise
+        self._draw = draw
+        self._memory_kills = MemoryKills()
+        self.processes = list(map(self._new_process, specs))
+        self.failed_starts: dict[str, str] = {}  # why optional processes that were given up never became ready
         self._stages = sorted({spec.stage for spec in specs})
         self._num_stages_started = 0
         self._was_ready = False
@@ -86,8 +92,32 @@ class Supervisor:
     def pids(self) -> list[int]:
         return [process.spawned.pid for process in self.processes if process.spawned is not None]
 
+    def can_add(self, name: str) -> bool:
+        return all(process.name != name for process in self.processes)
+
+    def add(self, spec: ProcessSpec) -> None:
+        """Start another process now."""
+        process = self._new_process(spec)
+        process.start_at = self._clock.now()
+        self.processes.append(process)
+
+    def retire(self, name: str) -> None:
+        """Stop a process for good, as at a shutdown: with SIGTERM, and SIGKILL if it does not stop in time."""
+        for process in [each for each in self.processes if each.name == name and not each.is_retired]:
+            process.is_retired, process.start_at = True, None
+            if process.is_alive:
+                process.kill_at = self._clock.now() + self._timeouts.drain
+                process.kill(signal.SIGTERM)
+            else:
+                self.processes.remove(process)
+
+    def _new_process(self, spec: ProcessSpec) -> SupervisedProcess:
+        delays = self._timeouts.delays
+        return SupervisedProcess(spec, self._console, self._clock, self._draw, delays, self._memory_kills)
+
     def _run_once(self, on_ready: Callable[["Supervisor"], None]) -> None:
         if not self._is_stopping:
+            self._revise(self)
             self._start_stages()
             for process in self.processes:
                 if process.start_at is not None and process.start_at <= self._clock.now():
@@ -102,7 +132,7 @@ class Supervisor:
                 self._selector.unregister(key.fd)
         for number in self._signals.take():
             self._handle_signal(number)
-        for process in self.processes:
+        for process in [*self.processes]:
             if process.spawned is not None:
                 pid, status = os.waitpid(process.spawned.pid, os.WNOHANG)
                 if pid:
@@ -157,6 +187,7 @@ class Supervisor:
             for process in self.processes
             if process.last_sign_of_life is not None
         ]
+        moments += [process.kill_at for process in self.processes]
         wait = min([*moments, self._kill_at]) - self._clock.now()
         return None if wait == inf else max(0.0, wait)
 
@@ -187,9 +218,15 @@ class Supervisor:
             if fd in self._selector.get_map():
                 self._selector.unregister(fd)
         process.reap(status)
-        if self._is_stopping:
+        if process.is_retired:
+            self.processes.remove(process)
+            self._console.say(f"{process.name} was stopped (pid {spawned.pid})")
+        if self._is_stopping or process.is_retired:
             return
-        if process.num_starts == 1 and not process.was_ready and os.waitstatus_to_exitcode(status) == EXIT_USAGE:
+        if process.spec.is_optional and not process.was_ready and self._give_up(process, status):
+            return
+        is_usage = os.waitstatus_to_exitcode(status) == EXIT_USAGE and not process.spec.is_optional
+        if process.num_starts == 1 and not process.was_ready and is_usage:
             self._console.settle()
             self._final_message = f"{process.name} cannot start; shutting down: {process.last_line}"
             self._shut_down(EXIT_USAGE)
@@ -203,12 +240,28 @@ class Supervisor:
             f"restarting in {delay:.1f} s"
         )
 
+    def _give_up(self, process: SupervisedProcess, status: int) -> bool:
+        """Remove an optional process that can never run, or that has failed too often before it was ready."""
+        is_refusal = os.waitstatus_to_exitcode(status) == EXIT_USAGE
+        if not is_refusal and process.num_starts < _MAX_OPTIONAL_STARTS:
+            return False
+        end = process.previous_end
+        reason = process.last_line if is_refusal or end is None else f"its process ended: {end.text}"
+        self.processes.remove(process)
+        self.failed_starts[process.name] = reason
+        self._console.say(f"{process.name} cannot start and is given up: {reason}")
+        return True
+
     def _kill_hung(self) -> None:
         for process in self.processes:
             last, timeout = process.last_sign_of_life, self._hang_timeout(process)
             if last is not None and self._clock.now() - last >= timeout:
                 self._console.say(f"{process.name} has not responded for {timeout:g} s: killing it")
                 process.last_sign_of_life, process.is_killed_as_hung = None, True
+                process.kill(signal.SIGKILL)
+            if self._clock.now() >= process.kill_at:
+                self._console.say(f"{process.name} did not stop within {self._timeouts.drain:g} s: killing it")
+                process.kill_at = inf
                 process.kill(signal.SIGKILL)
 
     def _hang_timeout(self, process: SupervisedProcess) -> float:
@@ -217,7 +270,7 @@ class Supervisor:
     def _kill_all(self) -> None:
         if not self._is_stopping:
             self._shut_down(EXIT_KILLED)
-        for process in self.processes:
+        for process in [*self.processes]:
             if process.spawned is not None:
                 process.kill(signal.SIGKILL)
                 _, status = os.waitpid(process.spawned.pid, 0)

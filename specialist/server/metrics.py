@@ -106,7 +106,13 @@ def _admission_source(families: _SpecialistFamilies, service: SpecialistService)
     decisions += [((each, "yes"), num) for each, num in counters.shadow_decisions.items()]
     open_calls, watchers, tokenizing = handler.num_open, len(service.publisher.watchers), preparer.num_tokenizing
     memory = handler.memory.share or 0.0
+    places = service.reservations
+    num_places, ended = len(places), [((each,), num) for each, num in places.ended.items()]
     yield None  # the rest runs on another thread
+    text = "Places in the forecast that are kept for refused callers."
+    yield families.gauge("reserved_places", text, num_places)
+    text = "Reserved places that ended: taken by their caller, lapsed, released because they were not needed."
+    yield families.counters("reserved_places_ended_total", text, ("end",), ended)
     text = "Admission decisions: admitted, deadline_unreachable, would_delay_others, queue_full."
     yield families.counters("verdicts_total", text, ("verdict", "shadow"), decisions)
     text = "Requests shed to admit a request of higher priority."
@@ -173,10 +179,12 @@ def _forecast_families(families: _SpecialistFamilies, report: wire.LoadReport, m
     if report.HasField("estimate_error"):
         samples = [(("step", "50"), errors.step_p50), (("step", "90"), errors.step_p90)]
         samples += [
-            (("request", percentile), getattr(errors, field) if errors.HasField(field) else None)
-            for field, percentile in (("total_p50", "50"), ("total_p90", "90"))
+            ((of, percentile), getattr(errors, field) if errors.HasField(field) else None)
+            for of, part in (("first_token", "first"), ("request", "total"), ("stated", "stated"))
+            for percentile, field in (("50", f"{part}_p50"), ("90", f"{part}_p90"))
         ]
-    text = "Forecast error of steps or of whole requests, as a share of the actual time."
+    text = "Error of recent forecasts as a share of the actual time: of steps, of the time to the first token, of "
+    text += "whole requests with the tokens that they had, of the totals stated at admission."
     yield families.gauges("estimate_error_ratio", text, ("of", "p"), samples)
     yield families.gauge("estimate_margin_ratio", "Share added to forecasts as a safety margin.", margin)
 

@@ -134,7 +134,8 @@ class RequestPreparer:
         hits = peek_prefix_hits(self._replica.scheduler, request)
         caller = f"{served.tenant_salt.hex()}/{served.caller_id}" if served.caller_id else ""
         exact = served.embed or (served.ignore_eos and not served.stop and request.guide is None)
-        return make_booking(request, shadow=served.shadow, exact=exact, hits=hits, caller=caller)
+        promise = {"owner": served.reserve_for, "reservation": served.reservation}
+        return make_booking(request, shadow=served.shadow, exact=exact, hits=hits, caller=caller, **promise)
 
     async def _tokenize(self, served: ServedRequest) -> tuple[int, ...]:
         prompt = served.prompt

@@ -2,17 +2,21 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from octet.clock import SystemClock
 from octet.config.annotations import parse_hub_reference
 from octet.config.ensemble import DEMO_MODEL, SpecialistConfig
 from octet.supervisor.placement import ReplicaPlacement
 from octet.supervisor.process import EXIT_USAGE, ProcessSpec, StatusReporter, call_in_fork
+from octet.supervisor.weights import WantedWeights
+from octet.supervisor.weights_processes import MakeReplica
 from octet.telemetry.logs import set_up_logging
+from specialist.engines.native.settings import KernelName
 from specialist.models.fields import ModelRefused
 from specialist.models.hub import Kind, find_files
 from specialist.models.progress import Progress, bar
@@ -26,17 +30,26 @@ if TYPE_CHECKING:
 _EXIT_INTERRUPTED = 130
 
 
-def replica_roles(places: Sequence[ReplicaPlacement], progress: Progress | None = None) -> Sequence[ProcessSpec]:
+def replica_roles(
+    places: Sequence[ReplicaPlacement], progress: Progress | None = None
+) -> tuple[Sequence[ProcessSpec], MakeReplica]:
     """Prepare each model once for all its replicas (download, choose kernels, pack weights, open). Return a process for
-    each replica. Raises OSError, ValueError (such as ModelRefused) or RuntimeError; each message gives advice."""
+    each replica, and a function that makes replicas of other weights. Raises OSError, ValueError (such as ModelRefused)
+    or RuntimeError; each message gives advice."""
     progress = progress or bar(sys.stderr)
     places = _fetch_from_hub(places, progress)
     models = dict(_models(places, progress))
     import specialist.server.server  # noqa: F401  # before the fork: replicas share the imports
 
-    return [
-        ProcessSpec(place.name, fork=partial(_serve, place, models.get(_model(place.specialist)))) for place in places
-    ]
+    kernels = {place.specialist.name: models.get(_model(place.specialist)) for place in places}
+
+    def make(place: ReplicaPlacement, weights: WantedWeights) -> ProcessSpec:
+        known = kernels.get(place.specialist.name)
+        kernel = "auto" if known is None else known.parts.choice.kernel  # the same kernel computes the same answers
+        return ProcessSpec(place.name, fork=partial(_serve_weights, place, weights, kernel))
+
+    shared = ((place, models.get(_model(place.specialist))) for place in places)
+    return [ProcessSpec(place.name, fork=partial(_serve, place, model)) for place, model in shared], make
 
 
 def _fetch_from_hub(places: Sequence[ReplicaPlacement], progress: Progress) -> list[ReplicaPlacement]:
@@ -85,12 +98,35 @@ def _model(specialist: SpecialistConfig) -> Path | None:
 
 def _serve(place: ReplicaPlacement, shared: "SharedModel | None", status: StatusReporter) -> int:
     """Run a replica in its forked process. If it cannot be assembled or started, return EXIT_USAGE."""
+
+    def assemble() -> "AssembledReplica":
+        from specialist.server.replica import assemble_replica
+
+        settings = _replica_settings(place.specialist)
+        is_shared = settings.engine == "native"
+        return assemble_replica(settings, SystemClock(), status.progress, shared if is_shared else None)
+
+    return _run(place, assemble, status)
+
+
+def _serve_weights(
+    place: ReplicaPlacement, weights: WantedWeights, kernel: KernelName | Literal["auto"], status: StatusReporter
+) -> int:
+    """Run a replica of weights that no other process has opened. If they are refused, return EXIT_USAGE."""
+
+    def assemble() -> "AssembledReplica":
+        from specialist.server.new_weights import assemble_new_weights
+
+        return assemble_new_weights(_replica_settings, place.specialist, weights, kernel, status.progress)
+
+    return _run(place, assemble, status)
+
+
+def _run(place: ReplicaPlacement, assemble: Callable[[], "AssembledReplica"], status: StatusReporter) -> int:
     set_up_logging(place.logs, "%(levelname)s %(name)s: %(message)s")
-    from octet.clock import SystemClock
-    from specialist.server.replica import assemble_replica, check_context
+    from specialist.server.replica import check_context
     from specialist.server.server import serve
 
-    settings = _replica_settings(place.specialist)
     service = ServiceSettings(
         socket=place.socket,
         max_waiting=place.specialist.max_waiting,
@@ -100,13 +136,11 @@ def _serve(place: ReplicaPlacement, shared: "SharedModel | None", status: Status
         otlp=place.otlp,
     )
     try:
-        replica = assemble_replica(
-            settings, SystemClock(), status.progress, shared if settings.engine == "native" else None
-        )
-        check_context(replica, settings.context)
+        replica = assemble()
+        check_context(replica, place.specialist.context)
         return serve(replica, service, lambda _: status.ready(_summary(replica)), status.alive)
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
-        print(error, file=sys.stderr)
+        print(" ".join(str(error).split()), file=sys.stderr)  # one line, because the supervisor reports the last one
         return EXIT_USAGE
 
 

@@ -233,6 +233,8 @@ class ServedRequest:
     shadow: bool = False
     structure: Structure | None = None
     embed: bool = False  # whether the caller wants the prompt's embedding instead of an answer
+    reserve_for: str = ""  # to whom a place may be promised if the request is refused; empty if none is wanted
+    reservation: str = ""  # the key of the place that was promised for this request
 
     # Filled in by preparation.
     request: Request = field(init=False)  # its id is the replica's own, because ids of callers may repeat
@@ -323,6 +325,7 @@ class ServedRequest:
 
     def _accepted(self, queue_position: int) -> wire.Accepted:
         request, admit, forecast = self.request, self.admission, None
+        reserved = admit is not None and admit.reserved
         if admit is not None and admit.outlook is not None:
             displaced, set_aside = len(admit.displaced), len(admit.suspended)
             forecast = wire.Forecast(**asdict(admit.outlook), displaced=displaced, set_aside=set_aside)
@@ -334,6 +337,7 @@ class ServedRequest:
             max_tokens=request.max_tokens,
             seed=request.seed,
             forecast=forecast,
+            reserved=reserved,
         )
 
     def failure(self, usage: RequestUsage, retry_after: Callable[[], float | None]) -> Refusal | None:

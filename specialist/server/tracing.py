@@ -124,7 +124,8 @@ class _RequestSpans:
         admission: _Attributes = {"octet.admission.result": "admitted"}
         outlook = None if served.admission is None else served.admission.outlook
         if outlook is not None:
-            admission |= {"octet.forecast.wait": outlook.wait, "octet.forecast.total": outlook.total}
+            times = {"wait": outlook.wait, "first": outlook.first, "total": outlook.total}
+            admission |= {f"octet.forecast.{name}": seconds for name, seconds in times.items()}
         yield self._phase(parent_id, ADMISSION, trace.started_at, trace.admitted_at, admission)
         if usage is None or self.error == _ENGINE_DIED:
             return

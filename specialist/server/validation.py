@@ -95,6 +95,8 @@ class GenerateLimits:
             "path": 4096,
             "tenant_salt": 64,
             "session_key": 64,
+            "reserve_for": 64,
+            "reservation": 64,
             "structure.json_schema": _SCHEMA_BYTES,
             "structure.regex": 8 << 10,
             "structure.choice": 64 << 10,  # of all choices together
@@ -176,6 +178,8 @@ class GenerateValidator(FieldChecks):
             shadow=message.shadow,
             structure=self._structure(message),
             embed=message.embed,
+            reserve_for=self.identifier("reserve_for", message.reserve_for),
+            reservation=self.identifier("reservation", message.reservation),
         )
 
     def _check_embed(self, message: wire.GenerateRequest, prompt: Prompt) -> None:

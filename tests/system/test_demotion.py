@@ -1,5 +1,5 @@
-"""A specialist whose output stops compiling is demoted. It stays demoted across a restart, and returns only after a
-sustained recovery."""
+"""A specialist whose answers become empty, or stop compiling, is demoted. It stays demoted across a restart, and returns
+only after a sustained recovery."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -53,7 +53,7 @@ async def test_demotion_outlasts_a_restart_and_recovery_ends_it(tmp_path: Path) 
             assert set(await ask_until(routed, "writer")) == {"editor", "writer"}
             moves = moves_of(await audit(routed))
         assert [(move.what, move.before, move.after) for move in moves] == [
-            ("trip", "closed", "shadow_only"),
+            ("collapse", "closed", "shadow_only"),
             ("recover", "shadow_only", "recovering"),
             ("close", "recovering", "closed"),
         ]
@@ -73,3 +73,4 @@ async def test_code_that_stops_compiling_demotes_its_specialist() -> None:
         info = await breaker(routed)
         assert (info.state, info.verifier) == ("shadow_only", "cpp")
         assert info.pass_rate < 0.8 and info.samples >= 3
+        assert [move.what for move in moves_of(await audit(routed))] == ["trip"]

@@ -12,6 +12,7 @@ from octet.config.ensemble import (
     CorrectnessConfig,
     Ensemble,
     EscalationConfig,
+    IntentConfig,
     RouterConfig,
     ShadowConfig,
     SpecialistConfig,
@@ -29,6 +30,7 @@ from tests.router.serving.spy import hang
 from tests.system.harness import BAD, Replicas, ask, breaker, operate, running_replicas, until
 
 CHANGE = wire.Change(who="alice", why="a test")
+LOW, BELOW_FLOOR = 5, error_pb2.ERROR_REASON_BELOW_FLOOR
 ALL = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0)
 
 
@@ -177,49 +179,60 @@ async def no_room(_: replica_wire.GenerateRequest, context: Context) -> None:
     raise queue_full("waiting", 8, 2.0)
 
 
-def test_lasting_refusals_escalate_and_relax_step_by_step() -> None:
+def test_lasting_refusals_escalate_the_intent_that_overloads_and_no_other() -> None:
+    """The first specialist refuses the low priority of `surge`. Both intents are routed with the same confidence."""
+
     async def scenario(replicas: Replicas, routed: RouterHarness) -> None:
-        behave = replicas.spies["writer"].behave
-        replicas.spies["writer"].behave = no_room
-        received = await ask(routed)
-        receipt = receipt_of(received)
+        writer, editor = replicas.spies["writer"], replicas.spies["editor"]
+        behave = writer.behave
+
+        async def busy(request: replica_wire.GenerateRequest, context: Context) -> None:
+            if request.priority == LOW:
+                raise queue_full("waiting", 8, 2.0)
+            await behave(request, context)
+
+        writer.behave = busy
+        receipt = receipt_of(await ask(routed, intent="surge", priority=LOW))
         assert (receipt.specialist, receipt.between.spilled) == ("editor", True), "the other specialist had room"
 
         async def has_level(name: str, least: float, **fields: Any) -> bool:
-            for _ in range(6):
-                await ask(routed, **fields)
-            info = await knob(routed, name)
+            await ask(routed, intent="steady", priority=9)
+            for priority in (LOW, LOW, 7, 7):
+                await ask(routed, intent="surge", priority=priority, **fields)
+            info = await knob(routed, f"surge/writer.{name}")
+            for each in ("shadow_threshold", "priority_floor"):
+                assert await knob(routed, f"steady/writer.{each}") is None, "the other intent does not move"
             return info is not None and info.set_by == "escalation" and info.value >= least
 
-        await until(lambda: has_level("unspecified/writer.shadow_threshold", 0.6))
+        await until(lambda: has_level("shadow_threshold", 0.6))
         await until(lambda: _moved(routed))
-        forced: dict[str, Any] = {"force_specialists": ["writer"]}  # The editor must not answer these requests.
-        await until(lambda: has_level("unspecified/writer.priority_floor", 6, **forced))
-        below = await ask(routed, **forced)
-        assert (below.code, below.reason) == (
-            grpc.StatusCode.RESOURCE_EXHAUSTED,
-            error_pb2.ERROR_REASON_BELOW_FLOOR,
-        )
-        replicas.spies["writer"].behave = behave
+        forced: dict[str, Any] = {"force_specialists": ["writer"]}  # the editor must not answer these requests
+        await until(lambda: has_level("priority_floor", 6, **forced))
+        below = await ask(routed, intent="surge", priority=LOW, **forced)
+        assert (below.code, below.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, BELOW_FLOOR)
+        offered = receipt_of(await ask(routed, intent="surge", priority=LOW))
+        assert offered.specialist == "editor" and "below the floor" in offered.between.why
+        editor_behaves, editor.behave = editor.behave, no_room
+        assert (await ask(routed, intent="surge", priority=LOW)).reason == BELOW_FLOOR, "the second choice is full"
+        editor.behave, writer.behave = editor_behaves, behave
 
         async def is_back() -> bool:
-            threshold = await knob(routed, "unspecified/writer.shadow_threshold")
-            floor = await knob(routed, "unspecified/writer.priority_floor")
-            assert threshold is not None or floor is None, "the floor must be released before the threshold"
+            threshold = await knob(routed, "surge/writer.shadow_threshold")
+            floor = await knob(routed, "surge/writer.priority_floor")
             return floor is None and threshold is None
 
         await until(is_back)
-        assert receipt_of(await ask(routed)).specialist == "writer"
+        assert receipt_of(await ask(routed, intent="surge", priority=LOW)).specialist == "writer"
 
     quick = EscalationConfig(
         refused=0.05, min_requests=4, sustain=1.5, relax=1.5, threshold_step=0.4, floor_step=6, max_floor=6
     )
-    run_scenario(scenario, settings(escalation=quick))
+    run_scenario(scenario, settings(escalation=quick, intents=(IntentConfig("surge"), IntentConfig("steady"))))
 
 
 async def _moved(routed: RouterHarness) -> bool:
     """Return whether a request went to the second choice directly, without trying the first."""
-    receipt = receipt_of(await ask(routed))
+    receipt = receipt_of(await ask(routed, intent="surge"))
     return receipt.specialist == "editor" and not receipt.between.spilled
 
 

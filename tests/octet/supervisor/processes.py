@@ -25,6 +25,7 @@ NUM_WRITERS, NUM_LINES = 6, 1500
 class ProcessSet(NamedTuple):
     roles: Sequence[ProcessSpec]
     care: SupervisorTimeouts = SupervisorTimeouts(delays=QUICK)
+    revise: Callable[[Supervisor], None] = lambda _: None
 
 
 class EventFile:
@@ -126,6 +127,22 @@ def printing(events: EventFile, status: StatusReporter) -> int:
     return 1 if life < 4 else steady(events, "printing", status)
 
 
+def change_processes(events: EventFile, supervisor: Supervisor) -> None:
+    """Once `back` is ready, add an optional process that refuses to start, one that is killed at its first start, and
+    one that is retired again as soon as it is ready."""
+    names = ("refusing", "killed-once", "passing")
+    is_back_ready = any(process.name == "back" and process.was_ready for process in supervisor.processes)
+    if is_back_ready and events.count("added") == 1:
+        roles = (partial(wrong, events, 1), partial(crashing, events, 1), partial(steady, events, "passing"))
+        for name, role in zip(names, roles, strict=True):
+            supervisor.add(ProcessSpec(name, fork=role, is_optional=True))
+    for process in [each for each in supervisor.processes if each.name == "passing" and each.was_ready]:
+        supervisor.retire(process.name)
+    for name, reason in [*supervisor.failed_starts.items()]:
+        events.write(f"{name} failed: {reason}")
+        del supervisor.failed_starts[name]
+
+
 def silent(status: StatusReporter) -> int:
     """Reports ready and then sends no heartbeats."""
     on_term(lambda: sys.exit(0))
@@ -166,6 +183,7 @@ def process_sets(events: EventFile) -> dict[str, Callable[[], ProcessSet]]:
     wait = "; import time, sys; print('a program ready on time', flush=True); time.sleep(1000)"
     return {
         "steady": lambda: ProcessSet([front(), back(start_seconds=0.3)]),
+        "changing": lambda: ProcessSet([back()], revise=partial(change_processes, events)),
         "drain": lambda: ProcessSet([back(stop_seconds=0.1), front(stop_seconds=0.4)]),
         "crashing": lambda: ProcessSet([ProcessSpec("crashing", fork=partial(crashing, events, 5)), back()]),
         "wrong": lambda: ProcessSet([ProcessSpec("wrong", fork=partial(wrong, events, 1)), back()]),
@@ -200,14 +218,16 @@ def process_sets(events: EventFile) -> dict[str, Callable[[], ProcessSet]]:
 
 
 def main(name: str, folder: str) -> int:
-    roles, care = process_sets(EventFile(Path(folder)))[name]()
+    roles, care, revise = process_sets(EventFile(Path(folder)))[name]()
     out, log = NonBlockingWriter(sys.stdout.fileno()), NonBlockingWriter(sys.stderr.fileno())
 
     def report_ready(supervisor: Supervisor) -> None:
         out.write(f"all ready: {', '.join(process.ready_text for process in supervisor.processes)}\n")
         out.write(f"pids: {' '.join(map(str, supervisor.pids))}\n")
 
-    return Supervisor(roles, open_console(log, [role.name for role in roles]), [out, log], care).run(report_ready)
+    return Supervisor(roles, open_console(log, [role.name for role in roles]), [out, log], care, revise=revise).run(
+        report_ready
+    )
 
 
 if __name__ == "__main__":

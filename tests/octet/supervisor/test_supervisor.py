@@ -109,6 +109,19 @@ def test_stages_start_from_below_and_stop_from_above(tmp_path: Path) -> None:
         assert not any(map(is_alive, running.pids))
 
 
+def test_optional_processes_come_and_go(tmp_path: Path) -> None:
+    with supervised("changing", tmp_path) as running:
+        refused = "refusing failed: block_size must be in [1, 1024], got 0"
+        awaited = {refused, "passing ended", "crashing ready"}
+        running.until(lambda: awaited <= {*running.events})
+        running.until(lambda: "passing was stopped" in running.logged)
+        assert "refusing cannot start and is given up" in running.logged
+        assert running.events.count("wrong started") == 1 and running.events.count("passing ready") == 1
+        assert running.events.count("crashing started") == 2, "a kill before it was ready is no refusal"
+        assert running.popen.poll() is None and running.end() == 0
+        assert "back ended" in running.events
+
+
 def test_progress_is_shown_and_lines_have_names(tmp_path: Path) -> None:
     with supervised("steady", tmp_path) as running:
         running.until_ready()
