@@ -46,6 +46,18 @@ class Answer:
     receipt: Receipt
     tool_calls: tuple[ToolCall, ...] = ()
 
+    @property
+    def experts_used(self) -> tuple[str, ...]:
+        return self.receipt.experts_used
+
+    @property
+    def tokens_generated(self) -> int:
+        return 0 if self.receipt.usage is None else self.receipt.usage.completion_tokens
+
+    @property
+    def latency_ms(self) -> int:
+        return self.receipt.latency_ms
+
 
 class AnswerBuilder:
     def __init__(self) -> None:

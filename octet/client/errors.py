@@ -31,6 +31,7 @@ class OctetError(Exception):
     limit: str = ""  # the limit that was violated
     value: str = ""  # the value that the server received, shortened
     retry_after: float | None = None  # seconds after which a retry may succeed; None if unknown
+    ticket: str = ""  # a place that is kept for this request from `retry_after` on, if it is sent with the retry
     receipt: Receipt | None = None  # None if the server sent none
     request_id: str = ""
     partial: str = ""  # the part of the answer that was received before the error
@@ -166,6 +167,7 @@ def error_from_rpc(error: Any, *, address: str, request_id: str = "", begun: boo
         limit=sent.limit,
         value=sent.value,
         retry_after=retry_after,
+        ticket=sent.ticket,
         receipt=None if receipt is None else Receipt.from_wire(receipt),
         request_id=request_id,
     )

@@ -35,7 +35,7 @@ JobStatus = Literal["queued", "running", "done", "failed", "cancelled"]
 _FINAL = ("done", "failed", "cancelled")
 
 
-def _to_datetime(unix_ms: int) -> datetime:
+def to_datetime(unix_ms: int) -> datetime:
     """Convert a time, for display only. A time out of range becomes the first or last that can be displayed."""
     return datetime.fromtimestamp(min(max(unix_ms / 1000, _FIRST_TIME), _LAST_TIME), UTC)
 
@@ -43,9 +43,9 @@ def _to_datetime(unix_ms: int) -> datetime:
 class Job(WireRecord):
     READERS = MappingProxyType(
         {
-            "submitted_at": lambda job: _to_datetime(job.submitted_unix_ms),
-            "started_at": lambda job: _to_datetime(job.started_unix_ms) if job.HasField("started_unix_ms") else None,
-            "ended_at": lambda job: _to_datetime(job.ended_unix_ms) if job.HasField("ended_unix_ms") else None,
+            "submitted_at": lambda job: to_datetime(job.submitted_unix_ms),
+            "started_at": lambda job: to_datetime(job.started_unix_ms) if job.HasField("started_unix_ms") else None,
+            "ended_at": lambda job: to_datetime(job.ended_unix_ms) if job.HasField("ended_unix_ms") else None,
             "wire": lambda job: job,
         }
     )
@@ -61,6 +61,7 @@ class Job(WireRecord):
     error: ErrorDetails | None  # why the job failed
     receipt: Receipt | None  # receipt of the last attempt
     attempts: int  # how often the job was started; more than once if a router or a replica stopped in between
+    estimated_wait_ms: int | None  # until a queued job starts; None if no rate was measured
     wire: proto.Job = field(repr=False, compare=False)  # the message itself
 
     @property

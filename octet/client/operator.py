@@ -40,7 +40,10 @@ class RequestExplanation(WireRecord):
     receipt: Receipt
     comparison: records.Comparison | None
     """Comparison with the shadow's answer; None without a shadow, or until the comparison is complete."""
-    judged: str  # the verifier's later result: passed, failed, or empty if the answer was not evaluated
+    judged: str
+    """The later verdict: passed, failed, skipped (a cut answer that could not be judged), or empty if not evaluated."""
+    judged_kind: str  # what gave it: verifier, cut (the verifier, on what is there), degenerate (the check of its text)
+    judged_why: str  # why a degenerate answer failed
     changes: tuple[records.AuditEntry, ...]
     """Changes to its specialist, knobs and replicas in the hour before the request and during it, newest first."""
 
@@ -83,6 +86,10 @@ class Operator(SyncClientBase):
     def release_breaker(self, specialist: str, *, why: str = DEFAULT_REASON) -> records.BreakerInfo:
         return self._change(records.BreakerInfo, "ReleaseBreaker", why, specialist=specialist)
 
+    def relearn_floor(self, specialist: str, *, why: str = DEFAULT_REASON) -> records.BreakerInfo:
+        """Forget the specialist's learned floors. New ones are learned from the answers judged from now on."""
+        return self._change(records.BreakerInfo, "RelearnFloor", why, specialist=specialist)
+
     def knobs(self) -> tuple[records.KnobInfo, ...]:
         return self._list(records.KnobInfo, "ListKnobs")
 
@@ -102,6 +109,12 @@ class Operator(SyncClientBase):
     ) -> records.LaneInfo:
         """Load an adapter as a candidate (shadow traffic only). `path` is below the replicas' adapter root."""
         return self._change(records.LaneInfo, "LoadAdapter", why, specialist=specialist, path=path, name=name)
+
+    def refresh(self, specialist: str, model: str, *, digest: str = "", why: str = DEFAULT_REASON) -> records.LaneInfo:
+        """Start other weights beside the running ones, and return their lane: a candidate, or `starting` if they need
+        longer. `model` is an absolute path on the replicas' machine or hf:ORG/NAME; its content must have `digest`."""
+        fields = {"specialist": specialist, "model": model, "digest": digest}
+        return self._change(records.LaneInfo, "RefreshModel", why, **fields)
 
     def promote(self, specialist: str, name: str = "", *, why: str = DEFAULT_REASON) -> records.LaneInfo:
         """Make the candidate the serving lane, and return it. If `name` is given, the candidate must have that name."""

@@ -185,4 +185,5 @@ class Options(TypedDict, total=False):
     tenant_salt: bytes | None
     request_id: str | None  # your own id for the request; retries keep it
     validate: bool | None  # check the whole answer with the task's verifier; the receipt holds the result
+    ticket: str | None  # of the error that refused the same request before; retries send it by themselves
     trace: str | None  # a W3C traceparent

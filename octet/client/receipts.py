@@ -22,7 +22,7 @@ class DecisionInfo(WireRecord):
 
     READERS = MappingProxyType({"sampling": _sampling})
 
-    source: str  # forced, intent, rule, classifier or default; empty if no specialist should answer
+    source: str  # forced, intent, rule, classifier, default or bare; empty if no specialist should answer
     decided_by: str  # the name of the rule or intent, or the classifier's digest
     why: str
     primary: str  # empty if no specialist should answer
@@ -47,6 +47,7 @@ class Admission(WireRecord):
     queue_position: int
     max_tokens: int
     seed: int
+    reserved: bool  # whether the request took a place that a ticket had reserved
     forecast: records.ForecastInfo | None = None  # None if no rate had been measured
 
 
@@ -94,6 +95,7 @@ class Receipt(WireRecord):
     decision: DecisionInfo
     specialist: str
     """The specialist that answered: the primary or the second choice (the attempts show why); empty if none did."""
+    experts_used: tuple[str, ...]  # the specialist and its adapters, in order; empty for a bare model
     replica: str
     lane: records.LaneIdentity
     attempts: tuple[records.AttemptInfo, ...]
@@ -121,6 +123,11 @@ class Receipt(WireRecord):
     @property
     def distribution(self) -> tuple[records.SpecialistScore, ...]:
         return self.decision.distribution
+
+    @property
+    def latency_ms(self) -> int:
+        """The time from the request's arrival at the router to its end, in whole milliseconds."""
+        return round(self.timings.total * 1000)
 
     @property
     def adapters(self) -> tuple[str, ...]:

@@ -18,7 +18,8 @@ _RECORDS = {
     "BlockUsage=Blocks EstimateError ResidentAdapter ProcessEnd LoadReport",
     "inference": "TokenCount=CountResponse SpecialistScore=Score AttemptInfo=Attempt Shadow=ShadowOrder Between "
     "Timings=RouterTimings Validation",
-    "control": "BreakerInfo KnobInfo LaneInfo ReplicaInfo ShadowRow ShadowCounts AuditEntry",
+    "control": "VerifierStanding BreakerInfo KnobInfo LaneInfo ReplicaInfo ShadowRow ShadowReasonCount ShadowCounts "
+    "AuditEntry",
     "operator": "BreakerList=ListBreakersResponse ShadowReport=ShadowReportResponse Comparison OperatorEvent",
     "slo": "Latency Burn Objective Slo",
     "overview": "HistoryPoint=Point SpecialistHistory OverviewHistory=History OverviewFinding=Trouble "

@@ -209,12 +209,15 @@ class RetrySchedule:
         return TimeLeft(*(None if limit is None else limit - passed for limit in (self.timeout, self.first_timeout)))
 
     def wait_after(self, error: errors.OctetError) -> float | None:
-        """Return the seconds until the next attempt, which is charged to the budget; None to give up."""
+        """Return the seconds until the next attempt, which is charged to the budget unless the error has a ticket; None
+        to give up."""
         if not _is_retryable(error) or self._num_retries >= self.max_retries:
             return None
         wait = self._wait(error.retry_after)
         is_too_late = any(left is not None and wait >= left for left in self.left())
-        if wait > LONGEST_RETRY_AFTER_S or is_too_late or not self.budget.spend():
+        if wait > LONGEST_RETRY_AFTER_S or is_too_late:
+            return None
+        if not error.ticket and not self.budget.spend():  # a kept place is no further load
             return None
         self._num_retries += 1
         return wait
@@ -239,6 +242,7 @@ class Attempts:
     is_closed: Callable[[], bool]  # whether the client is closed
     metadata: Metadata = ()
     request_id: str = ""  # id of the last attempt
+    ticket: str = ""  # of the last refusal
 
     def start(self) -> tuple[Message, dict[str, Any]]:
         """Return the message to send and gRPC's options. Raises Cancelled if the client is closed."""
@@ -247,6 +251,8 @@ class Attempts:
         left = self.schedule.left()
         message: Any = self.make_message(left)
         self.request_id = getattr(message, "request_id", "")
+        if self.ticket:
+            message.ticket = self.ticket
         timeout = None if left.total is None else left.total + _GRACE_S
         return message, {"timeout": timeout, "metadata": self.metadata}
 
@@ -261,4 +267,5 @@ class Attempts:
         wait = None if begun else self.schedule.wait_after(problem)
         if wait is None:
             raise problem from None
+        self.ticket = problem.ticket
         return wait

@@ -33,15 +33,17 @@ _MAX_READERS = 16  # dashboards must take no capacity from callers
 _TEN_YEARS = 10 * 365 * 86_400
 _RANGES = {"value": Range(-1_000_000, 1_000_000), "last_seconds": Range(0, _TEN_YEARS), "most": Range(0, MAX_AUDIT)}
 _NAMES = ("specialist", "hold", "name", "replica", "subject", "outcome", "tenant", "request_id", "change.who")
-_SIZES = {**dict.fromkeys(_NAMES, 256), "path": 4096, "change.why": 2048}
+_SIZES = {**dict.fromkeys(_NAMES, 256), "path": 4096, "model": 4096, "digest": 256, "change.why": 2048}
 CHECKS = FieldChecks(_RANGES, _SIZES, {})
 RECEIPT_CHECKS = FieldChecks({"most": Range(0, MAX_RECEIPTS), "before_unix_ms": Range(0, 2**53)}, _SIZES, {})
 _CHANGES: Mapping[type[Message], str] = {  # by request: the method that takes its fields, `who` and `why`
     wire.HoldBreakerRequest: "hold_breaker",
     wire.ReleaseBreakerRequest: "release_breaker",
+    wire.RelearnFloorRequest: "relearn_floor",
     wire.SetKnobRequest: "set_knob",
     wire.ReleaseKnobRequest: "release_knob",
     wire.LoadLaneRequest: "load_adapter",
+    wire.RefreshModelRequest: "refresh",
     wire.PromoteLaneRequest: "promote",
     wire.RollBackLaneRequest: "roll_back",
     wire.DrainReplicaRequest: "drain_replica",

@@ -330,10 +330,28 @@ class AttemptTarget:
         return AttemptFailure("free", no_replica(self.specialist))
 
 
+def _retry_order(refusal: Refusal) -> tuple[bool, bool, int]:
+    """Order refusals by what they offer the caller: a place first, then the shortest wait."""
+    error = refusal.error
+    return not error.HasField("reservation"), not error.HasField("retry_after_ms"), error.retry_after_ms
+
+
 class AttemptSequence:
-    def __init__(self, targets: Sequence[AttemptTarget], session: bytes, random: Random) -> None:
-        """Retries are charged to the first target's budget."""
+    def __init__(
+        self,
+        targets: Sequence[AttemptTarget],
+        session: bytes,
+        random: Random,
+        *,
+        is_offer: bool = False,
+        preferred: str = "",
+    ) -> None:
+        """Retries are charged to the first target's budget. If `is_offer`, the first target gets the request only while
+        it has room. `preferred` is the process of the replica that is tried first, if it belongs to the first target
+        and can answer."""
+        self._preferred = preferred
         self._targets = list(targets)
+        self._offered = targets[0] if is_offer else None
         self._retry_budget = targets[0].replica_set.retry_budget
         self._max_attempts = targets[0].replica_set.dispatch.max_attempts
         self._session = session
@@ -345,6 +363,10 @@ class AttemptSequence:
         self._num_unsafe = 0
         self._num_charged = 0  # failures up to the last one that was charged to the retry budget
         self._was_held_back = False  # whether an untried replica remained, but no retry was allowed
+
+    def may_answer(self, replica: Replica) -> bool:
+        """Whether the replica may get the request, as far as is known now."""
+        return any(each.specialist == replica.specialist and each.may_answer(replica) for each in self._targets)
 
     @property
     def may_wait(self) -> bool:
@@ -359,7 +381,7 @@ class AttemptSequence:
     def next(self) -> Replica | None:
         """Return the replica for the next attempt, a healthy one if possible; None if no replica is left or no retry is
         allowed. A failure that is retried is charged to the retry budget once, unless it was "free" or "full"."""
-        replica = self._choose(healthy=True) or self._choose(healthy=False)
+        replica = self._take_preferred() or self._choose(healthy=True) or self._choose(healthy=False)
         if replica is None:
             return None
         if not self._may_retry():
@@ -403,26 +425,36 @@ class AttemptSequence:
                 return last.refusal
         full = [failure.refusal for failure in self._failures if failure.kind == "full"]
         if full:
-            return min(full, key=lambda each: (not each.error.HasField("retry_after_ms"), each.error.retry_after_ms))
+            return min(full, key=_retry_order)
         return no_replica(" or ".join(target.specialist for target in self._targets))
 
     @property
     def _was_full(self) -> bool:
         return any(failure.kind == "full" for failure in self._failures)
 
+    def _take_preferred(self) -> Replica | None:
+        preferred, self._preferred = self._preferred, ""
+        first = self._targets[0]
+        members = first.replica_set.replicas.values() if preferred else ()
+        found = (each for each in members if each.instance == preferred and each.is_usable and first.may_answer(each))
+        return next(found, None)
+
     def _choose(self, *, healthy: bool) -> Replica | None:
-        """Choose an untried replica, of the first target if possible. After a "full" failure, replicas of the second
-        target must have free capacity, and the last allowed attempt prefers the second target."""
+        """Choose an untried replica, of the first target if possible. Replicas of an offered target and, after a "full"
+        failure, of the second target must have free capacity. After such a failure, the last allowed attempt prefers
+        the second target."""
         was_full = self._was_full
         is_last = was_full and self._num_paid >= self._max_attempts - 1
         for target in reversed(self._targets) if is_last else self._targets:
+            if target is self._offered and not healthy:
+                continue
             replica = target.replica_set.choose(
                 self._tried,
                 self._session,
                 target.adapters,
                 self._random,
                 healthy=healthy,
-                with_capacity=was_full and target is not self._targets[0],
+                with_capacity=target is self._offered or (was_full and target is not self._targets[0]),
                 may_answer=target.may_answer,
             )
             if replica is not None:

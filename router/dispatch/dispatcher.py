@@ -29,7 +29,8 @@ from router.dispatch.attempts import (
 )
 from router.dispatch.replicas.fleet import Fleet
 from router.dispatch.replicas.replica import Replica, ReplicaSet
-from router.observe.observers import RequestObservers
+from router.dispatch.tickets import RequestTickets, TicketOffice
+from router.observe.observers import RequestObservers, TokenGap
 from router.refusals import caller_gone
 from router.request import Request, Tracer
 from router.routing.dispatch_plan import Candidate, DispatchPlan
@@ -55,14 +56,15 @@ class RelayListener(Protocol):
     def accepted(self, accepted: wire.Accepted) -> bytes:
         """Return the serialized event to send to the caller in place of `accepted`."""
 
-    def first_chunk(self) -> None: ...
-    def next_chunk(self) -> None: ...
+    def first_chunk(self, num_tokens: int) -> None: ...
+    def next_chunk(self, num_tokens: int) -> None: ...
     def finished(self, usage: wire.Usage) -> None: ...
 
 
 async def relay(attempt: ReplicaAttempt, write: Write, listener: RelayListener) -> None:
-    """Relay the attempt's stream to `write`, without parsing its chunks. Raises AioRpcError or StreamViolation if the
-    replica fails, CallerGone if the caller has left, CancelledError if the attempt was abandoned or cancelled."""
+    """Relay the attempt's stream to `write`. Of its chunks, only the tokens are counted. Raises AioRpcError or
+    StreamViolation if the replica fails, CallerGone if the caller has left, CancelledError if the attempt was abandoned
+    or cancelled."""
     read = attempt.call.read
     was_accepted = False
     try:
@@ -70,13 +72,14 @@ async def relay(attempt: ReplicaAttempt, write: Write, listener: RelayListener) 
             attempt.num_messages += 1
             tag = raw[0] if raw else 0
             if tag == _CHUNK:
+                num_tokens = len(_parse_event(raw).chunk.token_ids)
                 if not attempt.has_started:
                     if not was_accepted:
                         raise StreamViolation("a token arrived before the acceptance")
                     attempt.start()
-                    listener.first_chunk()
+                    listener.first_chunk(num_tokens)
                 else:
-                    listener.next_chunk()
+                    listener.next_chunk(num_tokens)
                 attempt.is_writing = True
                 await write(raw)
                 attempt.is_writing = False
@@ -133,13 +136,15 @@ class DispatchRecorder:
 
     _attempt: ReplicaAttempt  # the last attempt
 
-    def __init__(self, request: Request, clock: Clock, observers: RequestObservers) -> None:
+    def __init__(self, request: Request, clock: Clock, observers: RequestObservers, tickets: RequestTickets) -> None:
+        self.tickets = tickets
         self._request = request
         self._draft = request.draft
         self._clock = clock
         self._observers = observers
-        self._asked_at = self._accepted_at = self._last_chunk = self._reported_at = 0.0
-        self._gaps: list[float] = []  # gaps that are not yet reported
+        self._asked_at = self._accepted_at = self._reported_at = 0.0
+        self._last_token: float | None = None  # when the last chunk with tokens arrived
+        self._gaps: list[TokenGap] = []  # gaps that are not yet reported
         self._span_id = ""
 
     def attempt_started(self, attempt: ReplicaAttempt, span_id: str = "") -> None:
@@ -150,25 +155,38 @@ class DispatchRecorder:
 
     def accepted(self, accepted: wire.Accepted) -> bytes:
         attempt, replica = self._attempt, self._attempt.replica
-        self._request.was_accepted = True
+        self._request.accepted_by = replica.specialist
         self._request.full.discard(replica.specialist)
-        self._accepted_at = self._clock.now()
-        self._draft.accepted(replica.specialist, replica.name, attempt.breaker_state, accepted, self._accepted_at)
+        self._accepted_at = now = self._clock.now()
+        self.tickets.accepted(accepted)
+        plan = self._request.plan
+        experts = () if plan is None else plan.candidate(replica.specialist).experts
+        self._draft.accepted(replica.specialist, replica.name, attempt.breaker_state, accepted, now, experts)
         return self._draft.routed_event()
 
-    def first_chunk(self) -> None:
+    def first_chunk(self, num_tokens: int) -> None:
         self._request.has_first_token = True
-        self._last_chunk = self._reported_at = self._clock.now()
-        ttft = self._draft.first_chunk(self._last_chunk)
-        self._observers.began(self._attempt.replica.specialist, ttft, self._last_chunk - self._accepted_at)
+        now = self._reported_at = self._clock.now()
+        ttft = self._draft.first_chunk(now)
+        self._observers.began(self._attempt.replica.specialist, ttft, now - self._accepted_at)
+        self._add_gap(num_tokens, now)
 
-    def next_chunk(self) -> None:
+    def next_chunk(self, num_tokens: int) -> None:
         now = self._clock.now()
-        self._gaps.append(now - self._last_chunk)
-        self._last_chunk = now
+        self._add_gap(num_tokens, now)
         if now - self._reported_at >= REPORT_SECONDS:
             self._reported_at = now
             self._report_gaps()
+
+    def _add_gap(self, num_tokens: int, now: float) -> None:
+        """Divide the time since the last token evenly among the tokens of a chunk. The further tokens of the first
+        chunk follow without a gap. So n tokens have n - 1 gaps, whose sum is the time from the first to the last."""
+        before = self._last_token
+        num_gaps = num_tokens - (before is None)
+        if num_gaps > 0:
+            self._gaps.append(TokenGap(0.0 if before is None else (now - before) / num_tokens, num_gaps))
+        if num_tokens:
+            self._last_token = now
 
     def finished(self, usage: wire.Usage) -> None:
         self._draft.finished(usage, self._clock.now())
@@ -193,6 +211,7 @@ class Dispatcher:
     quarantine: Quarantine
     tracer: Tracer
     observers: RequestObservers
+    tickets: TicketOffice
     attempts: dict[ReplicaAttempt, Request] = field(default_factory=dict)  # the attempts in progress
 
     async def answer(self, request: Request, plan: DispatchPlan, write: Write) -> None:
@@ -202,16 +221,19 @@ class Dispatcher:
             quarantine.check(request.content_digest)
         retry_budget = self.fleet.replica_sets[plan.candidates[0].specialist].retry_budget
         retry_budget.enter()
+        tickets = self.tickets.open(request)
         try:
-            await self._run(request, plan, write)
+            await self._run(request, plan, write, tickets)
             retry_budget.answered()
             if quarantine.records:
                 quarantine.answered(request.content_digest)
         except Refusal as refusal:
             self._announce_return(refusal, request, plan)
+            tickets.end(refusal)
             raise
         finally:
             retry_budget.leave()
+            tickets.end()
 
     def _announce_return(self, refusal: Refusal, request: Request, plan: DispatchPlan) -> None:
         found = (self.fleet.replica_sets[each.specialist].seconds_to_return for each in plan.candidates)
@@ -227,37 +249,40 @@ class Dispatcher:
             if isinstance(counted, int):
                 return wire.CountResponse(prompt_tokens=counted, specialist=replica.specialist)
             attempts.failed(counted)
-        refusal = attempts.refusal()
+        refusal = plan.otherwise or attempts.refusal()
         self._announce_return(refusal, request, plan)
         raise refusal
 
-    def _attempts(self, request: Request, plan: DispatchPlan) -> AttemptSequence:
+    def _attempts(self, request: Request, plan: DispatchPlan, preferred: str = "") -> AttemptSequence:
         targets = [self._target(request, candidate) for candidate in plan.candidates]
-        return AttemptSequence(targets, request.session.key, self.random)
+        offer, session = plan.is_withheld, request.session.key
+        return AttemptSequence(targets, session, self.random, is_offer=offer, preferred=preferred)
 
     def _target(self, request: Request, candidate: Candidate) -> AttemptTarget:
         def may_answer(replica: Replica) -> bool:
             revision = "" if replica.report is None else replica.report.revision
+            if not revision and candidate.revision and replica_set.is_mixed:
+                return False  # it may run other weights than the lane's
             return candidate.fits(replica.name, revision, replica.adapters)
 
         replica_set = self.fleet.replica_sets[candidate.specialist]
         return AttemptTarget(replica_set, candidate.adapters, bool(request.adapters), may_answer)
 
-    async def _run(self, request: Request, plan: DispatchPlan, write: Write) -> None:
-        attempts = self._attempts(request, plan)
-        primary = self.fleet.replica_sets[plan.candidates[0].specialist]
-        recorder = DispatchRecorder(request, self.clock, self.observers)
+    async def _run(self, request: Request, plan: DispatchPlan, write: Write, tickets: RequestTickets) -> None:
+        attempts = self._attempts(request, plan, "" if tickets.claim is None else tickets.claim.instance)
+        lead = self.fleet.replica_sets[plan.lead]
+        recorder = DispatchRecorder(request, self.clock, self.observers, tickets)
         num_waits = 0
         while True:
             replica = attempts.next()
-            if replica is None and attempts.may_wait and num_waits < _MAX_WAITS:
+            if replica is None and plan.otherwise is None and attempts.may_wait and num_waits < _MAX_WAITS:
                 num_waits += 1
-                if await self._wait(request, primary):
+                if await self._wait(request, lead, attempts.may_answer):
                     attempts.start_over()
                     continue
             if replica is None:
                 self._seconds_to_start(request)  # a missed deadline has its own refusal, which takes precedence
-                raise attempts.refusal()
+                raise plan.otherwise or attempts.refusal()
             trial = None
             if self.quarantine.records:
                 trial = await self.quarantine.start_trial(request.content_digest, replica.connection)
@@ -266,19 +291,20 @@ class Dispatcher:
             failure = await self._attempt(request, plan, attempt, recorder, write)
             if failure is None:
                 return
+            tickets.refused(replica, failure.refusal)
             if failure.kind == "full":
                 request.full.add(replica.specialist)
             if attempt.has_started:
                 raise failure.refusal
             attempts.failed(failure)
 
-    async def _wait(self, request: Request, primary: ReplicaSet) -> bool:
-        """Wait for a replica of the first specialist, in all at most for the configured share of the request's time.
-        Return whether one can be asked. Raises Refusal if a deadline of the request has passed."""
+    async def _wait(self, request: Request, lead: ReplicaSet, may_answer: Callable[[Replica], bool]) -> bool:
+        """Wait for a replica of the first specialist that may answer, in all at most for the configured share of the
+        request's time. Return whether one can be asked. Raises Refusal if a deadline of the request has passed."""
         seconds, began = self._seconds_to_start(request), self.clock.now()
-        share = primary.dispatch.wait_share * (request.first_token_by - request.arrival) - request.waited
+        share = lead.dispatch.wait_share * (request.first_token_by - request.arrival) - request.waited
         try:
-            return await primary.wait_usable(min(seconds, share))
+            return await lead.wait_usable(min(seconds, share), may_answer)
         finally:
             request.waited += self.clock.now() - began
             request.draft.waited(request.waited)
@@ -316,6 +342,7 @@ class Dispatcher:
         self._seconds_to_start(request)
         left, name = request.deadline - self.clock.now(), attempt.replica.name
         message = self._compose(request, plan, attempt.replica.specialist, left)
+        recorder.tickets.fill(message, attempt.replica, is_first_choice=attempt.replica.specialist == plan.lead)
         trace = self.tracer.outgoing(request.trace)
         recorder.attempt_started(attempt, trace.span_id)
         self.attempts[attempt] = request
@@ -323,7 +350,9 @@ class Dispatcher:
         try:
             with attempt:
                 stream = attempt.replica.channel.stream
-                attempt.call = stream(_GENERATE, message, timeout=left + DEADLINE_SLACK, metadata=trace.headers)
+                attempt.call = stream(
+                    _GENERATE, message.SerializeToString(), timeout=left + DEADLINE_SLACK, metadata=trace.headers
+                )
                 asyncio.get_running_loop().call_soon(request.draft.write_pending)  # after the call is sent
                 await relay(attempt, write, recorder)
         except grpc.aio.AioRpcError as error:
@@ -351,7 +380,9 @@ class Dispatcher:
         self.attempts[attempt] = request
         try:
             with attempt:
-                attempt.call = replica.channel.call(_COUNT_TOKENS, message, timeout=left, metadata=headers)
+                attempt.call = replica.channel.call(
+                    _COUNT_TOKENS, message.SerializeToString(), timeout=left, metadata=headers
+                )
                 num_tokens: int = wire.CountTokensResponse.FromString(await attempt.call).prompt_tokens
                 return num_tokens
         except grpc.aio.AioRpcError as error:
@@ -367,11 +398,11 @@ class Dispatcher:
             del self.attempts[attempt]
             attempt.report_no_outcome()
 
-    def _compose(self, request: Request, plan: DispatchPlan, specialist: str, seconds_left: float) -> bytes:
+    def _compose(
+        self, request: Request, plan: DispatchPlan, specialist: str, seconds_left: float
+    ) -> specialist_wire.GenerateRequest:
         config = request.policy.specialists[specialist]
-        adapters = plan.candidate(specialist).adapters
-        raw: bytes = build_replica_request(request, config, adapters, seconds_left).SerializeToString()
-        return raw
+        return build_replica_request(request, config, plan.candidate(specialist).adapters, seconds_left)
 
     def _seconds_to_start(self, request: Request) -> float:
         """Return the seconds until the first token is due. Raises Refusal if a deadline of the request has passed."""

@@ -82,6 +82,7 @@ class ReplicaTarget:
     label: str  # the suffix of the replica's name: the same on every router with the same configuration
     address: str  # host:port or unix:PATH
     authority: str = ""  # the name on the replica's certificate, if it differs from the address
+    weights: int = 0  # the number of its weights, if a supervisor runs it; 0 for those that the configuration names
 
 
 Connect: TypeAlias = Callable[[ReplicaTarget, ReadLimits], ReplicaChannel]

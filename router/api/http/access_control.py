@@ -22,7 +22,7 @@ _OPERATOR_PATHS = tuple(compile_path(path)[0] for path, access in ROUTE_ACCESS.i
 _ALLOWED_METHODS = b"GET, POST, DELETE"
 _EXPOSED_HEADERS = (
     b"x-request-id, request-id, x-octet-specialist, octet-slo, retry-after, retry-after-ms, x-should-retry, location, "
-    b"traceresponse"
+    b"traceresponse, octet-ticket"
 )
 _MAX_AGE_SECONDS = b"600"
 _VARY = (b"vary", b"origin")

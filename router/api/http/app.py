@@ -43,13 +43,14 @@ from router.api.http.openapi import openapi_document
 from router.api.http.responses import ResponsesApi
 from router.dispatch.replicas.fleet import Fleet
 from router.jobs.manager import JobManager
-from router.request import start_call_trace
+from router.request import start_call_ticket, start_call_trace
 from router.routing.validation import REQUEST_BYTES
 from router.serving import RequestServer
 from router.store.store import Store
 
 _log = logging.getLogger(__name__)
 _ID_BYTES = 16
+_TICKET = errors.TICKET_HEADER.encode()
 _MAX_BODY_BYTES = 2 * REQUEST_BYTES  # JSON may take three bytes for each byte of a letter that is not ASCII
 _MAX_CONCURRENT_BODY_BYTES = 64 << 20
 _PROBES = (
@@ -88,7 +89,7 @@ class App:
             *ResponsesApi(service, bodies, self._store).routes(),
             ConnectionRoute("/v1/messages", anthropic, "POST"),
             ConnectionRoute("/v1/messages/count_tokens", partial(count_tokens, service, bodies), "POST"),
-            ConnectionRoute("/v1/infer", partial(infer, service, bodies), "POST"),
+            ConnectionRoute("/v1/infer", partial(infer, service, self._jobs, bodies), "POST"),
             *job_routes(self._jobs, bodies),
             Route("/v1/models", self._list_models, methods=["GET"]),
             Route("/v1/models/{model:path}", self._get_model, methods=["GET"]),
@@ -111,6 +112,7 @@ class App:
         request_id = scope["request_id"] = secrets.token_hex(_ID_BYTES)
         scope["app"] = self  # without an app in the scope, Starlette answers unknown paths itself
         trace = start_call_trace()
+        start_call_ticket(next((value for name, value in scope["headers"] if name == _TICKET), b"").decode("latin-1"))
         has_started, is_anthropic = False, errors.is_anthropic_call(scope)
 
         async def send_with_headers(message: Message) -> None:

@@ -24,6 +24,7 @@ RATE_LIMIT = "rate_limit_error"
 SERVER = "server_error"
 TIMEOUT = "timeout_error"
 CONTEXT_LENGTH = "context_length_exceeded"
+TICKET_HEADER = "octet-ticket"
 _TOO_LONG = "prompt is too long"
 _RETRIED_STATUSES = (408, 409, 429)
 _ANTHROPIC_PATH = "/v1/messages"
@@ -58,7 +59,8 @@ class PartialAnswer(Struct):
 
 
 class ErrorBody(Struct, forbid_unknown_fields=True):
-    """An error. `limit` states which values are accepted; `partial` is the text of each choice up to the error."""
+    """An error. `limit` states which values are accepted; `partial` is the text of each choice up to the error;
+    `ticket` is the value of the header octet-ticket."""
 
     message: str
     type: Literal[_Kind, "server_error"]
@@ -66,6 +68,7 @@ class ErrorBody(Struct, forbid_unknown_fields=True):
     code: str | None
     limit: str | UnsetType = UNSET
     partial: list[PartialAnswer] | UnsetType = UNSET
+    ticket: str | UnsetType = UNSET
 
 
 class ErrorEnvelope(Struct):
@@ -75,6 +78,7 @@ class ErrorEnvelope(Struct):
 class AnthropicErrorDetails(Struct, forbid_unknown_fields=True):
     error_code: str | None
     param: str | None
+    ticket: str | UnsetType = UNSET
 
 
 class AnthropicAnswerText(Struct, tag="text", forbid_unknown_fields=True):
@@ -113,7 +117,12 @@ class ApiError(Exception):
 
     def body(self) -> ErrorBody:
         kind: Any = self.kind
-        return ErrorBody(self.message, kind, self.param, self.code, self.limit or UNSET, list(self.partial) or UNSET)
+        limit, partial, ticket = self.limit or UNSET, list(self.partial) or UNSET, self.ticket or UNSET
+        return ErrorBody(self.message, kind, self.param, self.code, limit, partial, ticket)
+
+    @property
+    def ticket(self) -> str:
+        return self.headers.get(TICKET_HEADER, "")
 
     def response_headers(self) -> dict[str, str]:
         """Return the headers. The SDKs of OpenAI and Anthropic retry certain statuses unless `x-should-retry` forbids
@@ -128,7 +137,7 @@ class ApiError(Exception):
 
     def anthropic_envelope(self, request_id: str) -> AnthropicErrorEnvelope:
         kind: Any = _ANTHROPIC_KINDS.get(self.status) or ("api_error" if self.status >= 500 else INVALID)
-        details = AnthropicErrorDetails(self.code, self.param)
+        details = AnthropicErrorDetails(self.code, self.param, self.ticket or UNSET)
         message = self.message
         if self.code == CONTEXT_LENGTH:  # Anthropic's own words, by which its clients recognise the error
             most = (self.limit or "").removeprefix("at most ").removesuffix(" tokens")
@@ -210,6 +219,8 @@ def _error_headers(refusal: Refusal, status: int) -> dict[str, str]:
     if refusal.error.HasField("retry_after_ms"):
         after = refusal.error.retry_after_ms
         headers |= {"retry-after": str(ceil(after / 1000)), "retry-after-ms": str(after)}
+    if refusal.error.ticket:
+        headers[TICKET_HEADER] = refusal.error.ticket
     receipt = wire.Receipt.FromString(dict(refusal.extra_metadata).get(RECEIPT_METADATA_KEY, b""))
     specialist = receipt.specialist or receipt.decision.primary
     if specialist:

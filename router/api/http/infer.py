@@ -15,7 +15,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from octet.background import cancel_tasks
-from octet.client.jobs import Job
+from octet.client.jobs import Job, to_datetime
 from octet.client.options import TOOL_MODES
 from octet.client.receipts import Receipt
 from octet.rpc.checks import TOOL_NAME_PATTERN
@@ -33,7 +33,8 @@ from router.routing.validation import COUNTS
 from router.serving import RequestServer
 
 _LISTS = ("force_specialists", "exclude_specialists", "adapters", "stop")
-_CONVERTED = ("messages", "tools", "tool_choice", "structure", "metadata")
+_ALIASES: Mapping[str, str] = {"force_experts": "force_specialists", "exclude_experts": "exclude_specialists"}
+_CONVERTED = ("messages", "tools", "tool_choice", "structure", "metadata", *_ALIASES)
 _SAMPLING = frozenset(wire.Sampling.DESCRIPTOR.fields_by_name)
 _KEEPALIVE_SECONDS = 15.0
 JOB_STALL_SECONDS = 30.0  # a caller that reads nothing for this long is disconnected, and may reconnect for more events
@@ -92,6 +93,8 @@ class JobRequest(GenerationOptions, forbid_unknown_fields=True, kw_only=True):
     user_id: UserText | None = None
     force_specialists: NameText | Annotated[list[NameText], fields.list_limits("force_specialists")] | None = None
     exclude_specialists: NameText | Annotated[list[NameText], fields.list_limits("exclude_specialists")] | None = None
+    force_experts: NameText | Annotated[list[NameText], fields.list_limits("force_specialists")] | None = None
+    exclude_experts: NameText | Annotated[list[NameText], fields.list_limits("exclude_specialists")] | None = None
     adapters: NameText | Annotated[list[NameText], fields.list_limits("adapters")] | None = None
     max_experts: Annotated[fields.Int64, fields.number_limits("max_experts")] | None = None
     context_size: Annotated[fields.Int64, fields.number_limits("context_size")] | None = None
@@ -122,7 +125,19 @@ class JobRequest(GenerationOptions, forbid_unknown_fields=True, kw_only=True):
                 getattr(request, name).extend([value] if isinstance(value, str) else value)
             else:
                 setattr(request.sampling if name in _SAMPLING else request, name, value)
+        for alias, name in self._aliases_used():
+            value = getattr(self, alias)
+            if getattr(self, name) is not None:
+                raise errors.invalid_field(alias, f"left out if {name} is given: both mean the same", "both")
+            getattr(request, name).extend([value] if isinstance(value, str) else value)
         return request
+
+    def field_names(self) -> Mapping[str, str]:
+        """Map the fields of an InferRequest to the names that this caller used."""
+        return {**INFER_FIELD_NAMES, **{name: alias for alias, name in self._aliases_used()}}
+
+    def _aliases_used(self) -> Iterable[tuple[str, str]]:
+        return ((alias, name) for alias, name in _ALIASES.items() if getattr(self, alias) is not None)
 
 
 INFER_FIELD_NAMES: Mapping[str, str] = {  # the body's names for the fields of an InferRequest
@@ -158,6 +173,7 @@ class InferUsage(Struct, forbid_unknown_fields=True):
 
 class InferAnswer(Struct, forbid_unknown_fields=True, kw_only=True):
     id: str
+    job_id: str  # the same id
     text: str
     tool_calls: list[InferToolCall]
     logprobs: list[ChosenTokenLogprob] | UnsetType = UNSET
@@ -165,9 +181,21 @@ class InferAnswer(Struct, forbid_unknown_fields=True, kw_only=True):
     partial: Annotated[bool, Meta(extra_json_schema={"const": False})]
     validation: ValidationObject | None
     specialist: str
+    experts_used: list[str]  # the specialist and its adapters, in the order applied; empty for a bare model
+    tokens_generated: fields.Count
+    latency_ms: fields.Count  # from the request's arrival to the end of its answer
     usage: InferUsage
     embedding: list[float] | UnsetType = UNSET
     receipt: ReceiptObject
+
+
+class Submission(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A request that was accepted and has no answer yet."""
+
+    job_id: str
+    status: Literal["queued", "processing"]
+    submitted_at: _Time
+    estimated_wait_ms: fields.Count | UnsetType = UNSET  # only of a queued request, and only if it could be estimated
 
 
 class InferError(errors.ErrorEnvelope, kw_only=True):
@@ -177,15 +205,16 @@ class InferError(errors.ErrorEnvelope, kw_only=True):
     receipt: ReceiptObject | UnsetType | None = UNSET
 
 
-def parse_infer_request(body: dict[str, Any]) -> wire.InferRequest:
-    return fields.to_struct(body, JobRequest).to_wire()
-
-
-async def infer(service: RequestServer, bodies: BodyReader, scope: Scope, receive: Receive, send: Send) -> None:
+async def infer(
+    service: RequestServer, jobs: JobManager, bodies: BodyReader, scope: Scope, receive: Receive, send: Send
+) -> None:
     """POST /v1/infer."""
     incoming = Request(scope, receive)
     body = fields.to_struct(await bodies.read_object(incoming), InferRequest)
-    request = body.to_wire()
+    request, names = body.to_wire(), body.field_names()
+    if _prefers_async(incoming):
+        await (await _submit(jobs, incoming, body, request))(scope, receive, send)
+        return
     request.request_id = scope["request_id"]
     trace = connection.get_trace_headers(incoming)
     if not body.stream:
@@ -194,7 +223,7 @@ async def infer(service: RequestServer, bodies: BodyReader, scope: Scope, receiv
             work = service.answer(request, None, trace, collector.write)
             await connection.run_while_connected(receive, work)
         except Refusal as refusal:
-            response = _partial_response(refusal, request.request_id, collector.answer)
+            response = _partial_response(refusal, request.request_id, collector.answer, names)
         else:
             content = _answer_to_json(collector.response, request)
             headers = {"x-octet-specialist": collector.response.receipt.specialist}
@@ -215,7 +244,30 @@ async def infer(service: RequestServer, bodies: BodyReader, scope: Scope, receiv
     def error_event(error: errors.ApiError) -> bytes:
         return connection.named_event("error", {**error.envelope(), "partial": True})
 
-    await stream.run(answer(), error_event, INFER_FIELD_NAMES)
+    await stream.run(answer(), error_event, names)
+
+
+def _prefers_async(request: Request) -> bool:
+    """Whether the caller asks to answer with a job instead of waiting (RFC 7240)."""
+    preferences = ",".join(request.headers.getlist("prefer")).split(",")
+    return any(each.partition(";")[0].strip().lower() == "respond-async" for each in preferences)
+
+
+async def _submit(jobs: JobManager, incoming: Request, body: InferRequest, request: wire.InferRequest) -> Response:
+    """Submit the request as a job. Raises ApiError for a field that a job cannot have."""
+    if body.stream:
+        raise errors.invalid_field("stream", "left out with prefer: respond-async", "true")
+    with errors.rename_fields(body.field_names()):
+        job, _ = await jobs.submit(request, incoming.headers.get("idempotency-key", ""))
+    found = Job.from_wire(job)
+    content = Submission(
+        job_id=found.id,
+        status="queued" if found.status == "queued" else "processing",
+        submitted_at=found.submitted_at.isoformat(),
+        estimated_wait_ms=UNSET if found.estimated_wait_ms is None else found.estimated_wait_ms,
+    )
+    headers = {"location": f"/v1/jobs/{found.id}", "preference-applied": "respond-async"}
+    return errors.JsonResponse(content, 202, headers=headers)
 
 
 def chunk_to_json(chunk: wire.Chunk) -> dict[str, Any]:
@@ -239,7 +291,6 @@ def _answer_to_json(answer: wire.InferResponse, request: wire.InferRequest) -> I
         tool_calls=[InferToolCall(each.id, each.name, each.arguments) for each in answer.tool_calls],
         logprobs=_logprobs(answer.logprobs) if request.sampling.HasField("num_logprobs") else UNSET,
         **_ending(receipt),
-        specialist=receipt.specialist,
         usage=InferUsage(num_prompt, num_answer, num_prompt + num_answer, usage.cache_hit_tokens),
         embedding=list(answer.embedding) if request.embed else UNSET,
         receipt=receipt.to_dict(),
@@ -248,15 +299,20 @@ def _answer_to_json(answer: wire.InferResponse, request: wire.InferRequest) -> I
 
 def _ending(receipt: Receipt) -> dict[str, Any]:
     return {
+        "job_id": receipt.request_id,
+        "specialist": receipt.specialist,
+        "experts_used": list(receipt.experts_used),
+        "tokens_generated": 0 if receipt.usage is None else receipt.usage.completion_tokens,
+        "latency_ms": receipt.latency_ms,
         "finish_reason": None if receipt.usage is None else receipt.usage.finish_reason,
         "partial": False,
         "validation": None if receipt.validation is None else asdict(receipt.validation),
     }
 
 
-def _partial_response(refusal: Refusal, request_id: str, answer: ChunkCollector) -> Response:
+def _partial_response(refusal: Refusal, request_id: str, answer: ChunkCollector, names: Mapping[str, str]) -> Response:
     """Return the error with the answer so far. If the answer is empty, raise ApiError unless the request timed out."""
-    error = errors.refusal_to_error(refusal, INFER_FIELD_NAMES)
+    error = errors.refusal_to_error(refusal, names)
     if error.status != 504 and not answer.num_bytes:
         raise error
     raw = dict(refusal.extra_metadata).get(RECEIPT_METADATA_KEY)
@@ -269,9 +325,26 @@ def _infer_event(event: wire.InferEvent) -> bytes:
     if event.HasField("chunk"):
         return connection.named_event("chunk", chunk_to_json(event.chunk))
     if event.HasField("routed"):
-        return connection.named_event("routed", {"receipt": Receipt.from_wire(event.routed).to_dict()})
+        receipt = Receipt.from_wire(event.routed)
+        return connection.named_event("routed", {**_progress(receipt), "receipt": receipt.to_dict()})
     receipt = Receipt.from_wire(event.receipt)
     return connection.named_event("receipt", {**_ending(receipt), "receipt": receipt.to_dict()})
+
+
+def _progress(receipt: Receipt) -> dict[str, Any]:
+    """Return the fields of a Submission for a request that a replica has accepted. The wait is its forecast."""
+    admission = receipt.admission
+    forecast = None if admission is None else admission.forecast
+    wait_ms = None if forecast is None else round(forecast.wait * 1000)
+    is_queued = bool(wait_ms) or (admission is not None and admission.queue_position > 0)
+    submission = Submission(
+        job_id=receipt.request_id,
+        status="queued" if is_queued else "processing",
+        submitted_at=to_datetime(receipt.created_unix_ms).isoformat(),
+        estimated_wait_ms=UNSET if wait_ms is None or not is_queued else wait_ms,
+    )
+    found: dict[str, Any] = msgspec.to_builtins(submission)
+    return found
 
 
 def _logprobs(logprobs: Iterable[wire.TokenLogprobs]) -> list[ChosenTokenLogprob]:
@@ -299,6 +372,7 @@ class JobBody(Struct, forbid_unknown_fields=True):
     validation: ValidationObject | None
     receipt: ReceiptObject | None
     attempts: fields.Count
+    estimated_wait_ms: fields.Count | None
 
 
 def job_to_json(job: jobs_pb2.Job) -> dict[str, Any]:
@@ -314,8 +388,9 @@ def job_to_json(job: jobs_pb2.Job) -> dict[str, Any]:
 def job_routes(jobs: JobManager, bodies: BodyReader) -> list[Route]:
     async def submit(request: Request) -> Response:
         """Respond with 202, or with 200 if a job was submitted before with the same idempotency key."""
-        message = parse_infer_request(await bodies.read_object(request))
-        with errors.rename_fields(INFER_FIELD_NAMES):
+        body = fields.to_struct(await bodies.read_object(request), JobRequest)
+        message = body.to_wire()
+        with errors.rename_fields(body.field_names()):
             job, is_new = await jobs.submit(message, request.headers.get("idempotency-key", ""))
         return errors.JsonResponse(job_to_json(job), 202 if is_new else 200, headers={"location": f"/v1/jobs/{job.id}"})
 

@@ -55,6 +55,7 @@ _STRUCTS = (
     *(ResponsesRequest, ResponseObject, responses.ResponseItemList, responses.DeletedResponse),
     *(anthropic.MessageRequest, anthropic.CountRequest, anthropic.AnthropicMessage, anthropic.InputTokenCount),
     *(infer.InferRequest, infer.JobRequest, infer.InferAnswer, infer.InferError, infer.JobBody),
+    infer.Submission,
     *(errors.ErrorEnvelope, errors.AnthropicErrorEnvelope),
     *dict.fromkeys(change.body for change in OPERATOR_CHANGES.values()),
 )
@@ -121,12 +122,15 @@ _KNOB = "unspecified.priority_floor"
 _CALLS = operator_pb2.DESCRIPTOR.services_by_name["Operator"].methods
 _HOLD = "holds the breaker until its release: open (only shadow traffic) or closed (the specialist serves)"
 _LOAD = "every replica loads the adapter, which becomes a candidate"
+_REFRESH = "replicas of other weights start beside the running ones and become a candidate"
 _CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # summary, example
     "hold_breaker": (_HOLD, {"hold": "open"}),
     "release_breaker": ("the breaker decides again", {}),
+    "relearn_floor": ("forgets the learned floors; new ones are learned from the next judged answers", {}),
     "set_knob": ("sets a knob of an intent, for all specialists or for one", {"name": _KNOB, "value": 2}),
     "release_knob": ("the knob returns to its configured value", {"name": _KNOB}),
     "load_adapter": (_LOAD, {"path": "adapters/newest", "name": "newest"}),
+    "refresh": (_REFRESH, {"model": "/models/newest"}),
     "promote": ("the candidate serves", {"name": "newest"}),
     "roll_back": ("drops the candidate, or restores the previous lane", {}),
     "drain": ("the replica gets no new requests", {}),
@@ -219,6 +223,9 @@ def _add_inference(paths: _Paths) -> None:
     answer("/v1/responses", "createResponse", "ResponsesRequest", asked, "Response")
     answer("/v1/messages", "createMessage", "MessageRequest", _CHAT, "AnthropicMessage", "AnthropicError")
     answer("/v1/infer", "infer", "InferRequest", _INFER, "Answer", "PartialError")
+    operation = paths.found["/v1/infer"]["post"]
+    operation["responses"] |= _json("Submission", "preferred with respond-async: stored as a job, and will run", 202)
+    operation["parameters"].append({"name": "prefer", "in": "header", "schema": {"type": "string"}})
     paths.add(
         *("POST /v1/messages/count_tokens", "countTokens"),
         "the number of prompt tokens for the specialist that would answer now",
@@ -388,7 +395,9 @@ def _component_schemas() -> dict[str, JsonSchema]:
     story = {
         "receipt": _ref("Receipt"),
         "comparison": _nullable(_ref("Comparison")),
-        "judged": {"type": "string", "enum": ["passed", "failed", ""]},
+        "judged": {"type": "string", "enum": ["passed", "failed", "skipped", ""]},
+        "judged_kind": {"type": "string", "enum": ["verifier", "cut", "degenerate", ""]},
+        "judged_why": _STRING,
         "changes": _make_array(_ref("AuditEntry")),
         "stages": _ref("Stage"),
     }

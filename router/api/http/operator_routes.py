@@ -94,6 +94,11 @@ class LaneLoad(LanePromotion, kw_only=True):
     path: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 1024})] | None = None
 
 
+class ModelRefresh(Signature, kw_only=True):
+    model: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 1024})] | None = None
+    digest: Annotated[str, Meta(extra_json_schema={"maxLength": 64})] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorChange:
     """A route for an operator's change. Path parameters and body, except `why` and `who`, are fields of `message`."""
@@ -111,11 +116,13 @@ class OperatorChange:
 OPERATOR_CHANGES: dict[str, OperatorChange] = {  # by the names of the operator API's methods
     "hold_breaker": OperatorChange("/v1/breakers/{specialist}/hold", wire.HoldBreakerRequest, BreakerHold),
     "release_breaker": OperatorChange("/v1/breakers/{specialist}/release", wire.ReleaseBreakerRequest),
+    "relearn_floor": OperatorChange("/v1/breakers/{specialist}/relearn", wire.RelearnFloorRequest),
     "set_knob": OperatorChange("/v1/knobs/set", wire.SetKnobRequest, KnobSetting),
     "release_knob": OperatorChange("/v1/knobs/release", wire.ReleaseKnobRequest, KnobRelease),
     "load_adapter": OperatorChange("/v1/lanes/{specialist}/load", wire.LoadLaneRequest, LaneLoad),
     "promote": OperatorChange("/v1/lanes/{specialist}/promote", wire.PromoteLaneRequest, LanePromotion),
     "roll_back": OperatorChange("/v1/lanes/{specialist}/roll_back", wire.RollBackLaneRequest),
+    "refresh": OperatorChange("/v1/lanes/{specialist}/refresh", wire.RefreshModelRequest, ModelRefresh),
     "drain": OperatorChange("/v1/replicas/{replica}/drain", wire.DrainReplicaRequest),
     "undrain": OperatorChange("/v1/replicas/{replica}/undrain", wire.UndrainReplicaRequest),
 }

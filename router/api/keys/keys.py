@@ -92,8 +92,9 @@ class Access(Enum):
 _INFERENCE = ("Generate", "Infer", "Route", "GetReceipt", "Cancel", "CountTokens")
 _JOBS = ("SubmitJob", "GetJob", "ListJobs", "WatchJob", "CancelJob")
 _OPERATOR = (
-    *("ListBreakers", "HoldBreaker", "ReleaseBreaker", "ListKnobs", "SetKnob", "ReleaseKnob"),
-    *("ListLanes", "LoadAdapter", "PromoteLane", "RollBackLane", "ListReplicas", "DrainReplica", "UndrainReplica"),
+    *("ListBreakers", "HoldBreaker", "ReleaseBreaker", "RelearnFloor", "ListKnobs", "SetKnob", "ReleaseKnob"),
+    *("ListLanes", "LoadAdapter", "RefreshModel", "PromoteLane", "RollBackLane"),
+    *("ListReplicas", "DrainReplica", "UndrainReplica"),
     *("ShadowReport", "ListComparisons", "ListAudit", "WatchEvents"),
     *("GetSlo", "GetOverview", "WatchOverview", "GetHistory", "ListReceipts", "Explain"),
 )
@@ -126,9 +127,9 @@ _CALL_ROUTES = (
     *("/v1/models", "/v1/models/{model:path}", "/v1/receipts/{request_id}", "/v1/slo"),
 )
 _OPERATE_ROUTES = (
-    *("/v1/breakers", "/v1/breakers/{specialist}/hold", "/v1/breakers/{specialist}/release"),
+    *("/v1/breakers", *(f"/v1/breakers/{{specialist}}/{change}" for change in ("hold", "release", "relearn"))),
     *("/v1/knobs", "/v1/knobs/set", "/v1/knobs/release"),
-    *("/v1/lanes", *(f"/v1/lanes/{{specialist}}/{change}" for change in ("load", "promote", "roll_back"))),
+    *("/v1/lanes", *(f"/v1/lanes/{{specialist}}/{change}" for change in ("load", "refresh", "promote", "roll_back"))),
     *("/v1/replicas", "/v1/replicas/{replica}/drain", "/v1/replicas/{replica}/undrain"),
     *("/v1/audit", "/v1/receipts", "/v1/receipts/{request_id}/story", "/v1/story"),
     *("/v1/overview", "/v1/overview/events", "/v1/history", "/metrics", "/metrics/replicas"),

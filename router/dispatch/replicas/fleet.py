@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
 from random import Random
 
 import grpc
@@ -18,8 +19,10 @@ from octet.config.ensemble import DispatchConfig, Ensemble
 from octet.fault_points import fault_injected
 from octet.rpc.checks import has_finite_numbers
 from octet.rpc.refusal import caller_stalled, deadline_exceeded, first_token_late
+from octet.supervisor.weights import weights_socket
 from octet.v1 import specialist_pb2 as wire
 from router.dispatch.attempts import DEADLINE_SLACK, ReplicaAttempt
+from router.dispatch.http2.channel import UNIX
 from router.dispatch.replicas.replica import Replica, ReplicaSet
 from router.dispatch.transport import READ_LIMITS, Connect, ReplicaTarget, check_address, is_dns, resolve_targets
 from router.request import Request
@@ -46,6 +49,7 @@ class Fleet:
             check_address(address)
         self._ensemble = ensemble
         self._addresses = addresses
+        self._placed: dict[str, list[ReplicaTarget]] = {}  # by specialist, in place of its addresses
         self._has_dns = any(map(is_dns, listed))
         self._clock = clock
         self._random = random
@@ -93,11 +97,20 @@ class Fleet:
                 replica.breaker = self._new_breaker()
         self._set_intervals(report_intervals(len(self.replicas), ensemble.dispatch))
 
+    def place(self, specialist: str, weights: Sequence[int]) -> None:
+        """Let the specialist have replicas with these weights, each at all of its Unix sockets."""
+        targets = [
+            weights_target(*each, number) for number in weights for each in enumerate(self._addresses[specialist])
+        ]
+        if targets != self._placed.get(specialist):
+            self._placed[specialist] = targets
+            self._update(self.replica_sets[specialist], targets)
+
     async def _resolve_all(self) -> None:
         found: dict[str, list[ReplicaTarget]] = {}
         for specialist, listed in self._addresses.items():
-            targets = found.setdefault(specialist, [])
-            for index, address in enumerate(listed):
+            targets = found.setdefault(specialist, [*self._placed.get(specialist, ())])
+            for index, address in enumerate(() if targets else listed):
                 targets += await self._resolve(specialist, index, address)
         self._set_intervals(stable_intervals(self._intervals, sum(map(len, found.values())), self.dispatch))
         for specialist, targets in found.items():
@@ -157,6 +170,14 @@ class Fleet:
         return CircuitBreaker(
             self._clock, failures=config.failures, cool_down=config.cool_down, max_cool_down=config.max_cool_down
         )
+
+
+def weights_target(index: int, address: str, number: int) -> ReplicaTarget:
+    """Return the target of a supervised replica. `address` is its socket with the configured weights."""
+    if number == 0:
+        return ReplicaTarget(str(index), address)
+    socket = weights_socket(Path(address.removeprefix(UNIX)), number)
+    return ReplicaTarget(f"{index}.{number}", f"{UNIX}{socket}", weights=number)
 
 
 async def _close_when_idle(replica: Replica) -> None:

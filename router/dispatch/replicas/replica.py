@@ -132,6 +132,11 @@ class Replica:
         return self.report is not None and self.report.draining
 
     @property
+    def instance(self) -> str:
+        """The process at the other end; empty until reported."""
+        return self.connection.instance
+
+    @property
     def should_report(self) -> bool:
         return self.is_connected and self.num_watches > 0
 
@@ -293,9 +298,9 @@ class ReplicaSet:
         self.replicas: dict[str, Replica] = {}  # by name
         self.affinity = SessionAffinity(clock)
         self._clock = clock
-        self._usable = asyncio.Event()
+        self._waiters: dict[asyncio.Future[None], Callable[[Replica], bool]] = {}  # requests, and what may answer them
+        self._was_usable = False
         self._last_usable = clock.now()  # a router that starts expects its replicas soon
-        self.num_waiting = 0  # requests that wait for a replica
         self._is_closing = False
 
     def configure(self, dispatch: DispatchConfig) -> None:
@@ -304,16 +309,28 @@ class ReplicaSet:
 
     @property
     def is_usable(self) -> bool:
-        return any(replica.is_usable for replica in self.replicas.values())
+        return self.can_answer(any_replica)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether a supervisor runs replicas with other weights than the configured ones."""
+        return any(replica.target.weights for replica in self.replicas.values())
+
+    @property
+    def num_waiting(self) -> int:
+        """The number of requests that wait for a replica."""
+        return len(self._waiters)
+
+    def can_answer(self, may_answer: Callable[[Replica], bool]) -> bool:
+        return any(replica.is_usable and may_answer(replica) for replica in self.replicas.values())
 
     def replicas_changed(self) -> None:
-        was_usable = self._usable.is_set()
-        if self.is_usable or self._is_closing:
-            self._usable.set()
-        else:
-            self._usable.clear()
-        if was_usable or self._usable.is_set():
+        was_usable, self._was_usable = self._was_usable, self.is_usable
+        if was_usable or self._was_usable:
             self._last_usable = self._clock.now()
+        for waiter, may_answer in self._waiters.items():
+            if not waiter.done() and (self._is_closing or self.can_answer(may_answer)):
+                waiter.set_result(None)
 
     def choose(
         self,
@@ -358,24 +375,27 @@ class ReplicaSet:
     def _restart_seconds(self) -> float | None:
         return max((each for replica in self.replicas.values() for each in replica.restart_seconds), default=None)
 
-    async def wait_usable(self, seconds: float) -> bool:
-        """Wait at most `seconds` until a replica is usable, and only as long as the specialist is expected back. Return
-        whether one is usable. Return at once if too many requests wait already."""
-        self.replicas_changed()  # neither a hung replica nor a lost call changes the event
+    async def wait_usable(self, seconds: float, may_answer: Callable[[Replica], bool] = any_replica) -> bool:
+        """Wait at most `seconds` until a replica that `may_answer` is usable, and only as long as the specialist is
+        expected back. Return whether one is usable. Return at once if too many requests wait already."""
+        may_answer = may_answer if self.is_mixed else any_replica  # alike replicas are ready together
+        self.replicas_changed()  # neither a hung replica nor a lost call has told the waiters
         away = self._clock.now() - self._last_usable
         seconds = min(seconds, max(_EXPECTED_SECONDS, 2 * (self._restart_seconds or 0.0)) - away)
         if seconds > 0 and not self._is_closing and self.num_waiting < self.dispatch.wait_requests:
-            self.num_waiting += 1
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters[waiter] = may_answer
+            self.replicas_changed()
             try:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
-                        await self._usable.wait()
+                        await waiter
                         return not self._is_closing  # even if another waiter was faster and is its probe
             finally:
-                self.num_waiting -= 1
-        return self.is_usable
+                del self._waiters[waiter]
+        return self.can_answer(may_answer)
 
     def stop_waiting(self) -> None:
         """End the wait of every request, and let no other request wait."""
         self._is_closing = True
-        self._usable.set()
+        self.replicas_changed()

@@ -52,6 +52,11 @@ export interface Answer {
   /** Null unless the request asked for validation. */
   validation: Validation | null;
   specialist: string;
+  /** The specialist and its adapters, in the order applied; empty for a bare model. */
+  experts_used: string[];
+  tokens_generated: number;
+  /** From the request's arrival at the router to the end of its answer. */
+  latency_ms: number;
   usage: Usage;
   receipt: Receipt;
 }
@@ -95,6 +100,9 @@ export class AnswerBuilder {
       partial: false,
       validation: validation ?? null,
       specialist: receipt.specialist,
+      experts_used: receipt.experts_used,
+      tokens_generated: receipt.usage?.completion_tokens ?? 0,
+      latency_ms: Math.round(receipt.timings.total * 1000),
       usage: usageOf(receipt),
       receipt,
     };

@@ -82,7 +82,7 @@ export class AnswerStream implements AsyncIterable<Chunk> {
     for (;;) {
       const call = this.makeCall(deadline.leftMs());
       try {
-        yield* this.#attempt(call, deadline);
+        yield* this.#attempt(schedule.withTicket(call), deadline);
         schedule.recordAnswer();
         return;
       } catch (error) {
@@ -126,8 +126,8 @@ export class AnswerStream implements AsyncIterable<Chunk> {
   #withPartial(error: unknown): unknown {
     if (!(error instanceof OctetError) || error.partial !== null || this.text === "") return error;
     const errorClass = error.constructor as new (message: string, details: object) => OctetError;
-    const { status, code, field, limit, retryAfterMs, receipt, worthRetrying, cause } = error;
-    const details = { status, code, field, limit, retryAfterMs, receipt, worthRetrying, cause };
+    const { status, code, field, limit, retryAfterMs, ticket, receipt, worthRetrying, cause } = error;
+    const details = { status, code, field, limit, retryAfterMs, ticket, receipt, worthRetrying, cause };
     return new errorClass(error.message, {
       ...details,
       requestId: error.requestId ?? this.#requestId,

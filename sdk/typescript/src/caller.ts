@@ -10,6 +10,8 @@ export interface CallOptions {
   /** For the whole call, including retries and the whole answer. */
   readonly timeoutMs?: number;
   readonly maxRetries?: number;
+  /** The `ticket` of the error that refused the same request before; retries send it by themselves. */
+  readonly ticket?: string;
 }
 
 /** Applies if neither the call nor the client sets a timeout. */
@@ -37,7 +39,7 @@ export class Caller {
 
   retrySchedule(options: CallOptions, deadline: Deadline): RetrySchedule {
     const maxRetries = options.maxRetries ?? this.policy.maxRetries;
-    return new RetrySchedule({ ...this.policy, maxRetries }, this.budget, deadline.leftMs);
+    return new RetrySchedule({ ...this.policy, maxRetries }, this.budget, deadline.leftMs, Math.random, options.ticket);
   }
 
   /** For calls that may safely run twice. Throws OctetError. */
@@ -53,7 +55,7 @@ export class Caller {
       for (;;) {
         const call = makeCall(deadline.leftMs());
         try {
-          const response = await this.transport.send(call, deadline);
+          const response = await this.transport.send(schedule.withTicket(call), deadline);
           const content = await readJson<T>(response, deadline);
           schedule.recordAnswer();
           return content;

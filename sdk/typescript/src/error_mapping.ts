@@ -61,6 +61,7 @@ interface Envelope {
   readonly code?: string;
   readonly param?: string;
   readonly limit?: string;
+  readonly ticket?: string;
   readonly partial: string | null;
   readonly receipt: Receipt | null;
 }
@@ -103,8 +104,9 @@ function parseNumber(text: string | null): number | null {
   return text !== null && /^\d+(\.\d+)?$/.test(text) ? Number(text) : null;
 }
 
-function detailsOf({ code, param, limit, partial, receipt }: Envelope): Details {
-  return { code: code ?? "", field: param ?? null, limit: limit ?? null, partial, receipt };
+function detailsOf({ code, param, limit, ticket, partial, receipt }: Envelope): Details {
+  const names = { code: code ?? "", field: param ?? null, limit: limit ?? null, ticket: ticket ?? null };
+  return { ...names, partial, receipt };
 }
 
 function parseEnvelope(body: string): Envelope {
@@ -116,7 +118,7 @@ function parseEnvelope(body: string): Envelope {
   }
   const error = asRecord(content["error"]);
   return {
-    ...pickStrings(error, ["message", "code", "param", "limit"]),
+    ...pickStrings(error, ["message", "code", "param", "limit", "ticket"]),
     partial: partialOf(content["text"]) ?? partialOf(error["partial"]),
     receipt: (content["receipt"] as Receipt | undefined) ?? null,
   };

@@ -12,6 +12,8 @@ export interface Details {
   /** The limit that was violated. */
   readonly limit?: string | null;
   readonly retryAfterMs?: number | null;
+  /** A place that is kept for the request from `retryAfterMs` on, if it is sent with the retry. */
+  readonly ticket?: string | null;
   readonly requestId?: string | null;
   /** The part of the answer that was received before the error; null if there was none. */
   readonly partial?: string | null;
@@ -32,6 +34,8 @@ export class OctetError extends Error {
   readonly limit: string | null;
   /** Milliseconds after which a retry may succeed; null if unknown. */
   readonly retryAfterMs: number | null;
+  /** A place that is kept for the request from `retryAfterMs` on. Retries send it by themselves; null if there is none. */
+  readonly ticket: string | null;
   readonly requestId: string | null;
   readonly partial: string | null;
   readonly receipt: Receipt | null;
@@ -45,6 +49,7 @@ export class OctetError extends Error {
     this.field = details.field ?? null;
     this.limit = details.limit ?? null;
     this.retryAfterMs = details.retryAfterMs ?? null;
+    this.ticket = details.ticket ?? null;
     this.requestId = details.requestId ?? null;
     this.partial = details.partial ?? null;
     this.receipt = details.receipt ?? null;

@@ -40,6 +40,8 @@ export interface Job {
   receipt: Receipt | null;
   /** Number of times the job was started; more than one if a router stopped in between. */
   attempts: number;
+  /** Milliseconds until a queued job starts; null if no rate was measured. */
+  estimated_wait_ms: number | null;
 }
 
 /** Events are numbered from 1, without gaps; all watchers see the same numbers. */

@@ -6,7 +6,7 @@ export interface Score {
 }
 
 export interface Decision {
-  /** forced, intent, rule, classifier or default; empty if no specialist should answer. */
+  /** forced, intent, rule, classifier, default or bare; empty if no specialist should answer. */
   source: string;
   /** The name of the rule or intent, or the classifier's digest. */
   decided_by: string;
@@ -55,6 +55,8 @@ export interface Attempt {
 /** The replica's forecast when it admitted the request. */
 export interface Forecast {
   wait: number;
+  /** Null in receipts of earlier versions. */
+  first: number | null;
   total: number;
   /** Time left before the deadline. */
   slack: number | null;
@@ -70,6 +72,8 @@ export interface Admission {
   queue_position: number;
   max_tokens: number;
   seed: number;
+  /** Whether the request took a place that a ticket had reserved. */
+  reserved: boolean;
   /** Null if no rate had been measured. */
   forecast: Forecast | null;
 }
@@ -79,6 +83,12 @@ export interface Shadow {
   specialist: string;
   adapters: string[];
   why: string;
+  /** What had become of it: sent (still running), answered, shed or failed; empty before the end of the request. */
+  outcome: string;
+  /** Why it was shed or failed. */
+  reason: string;
+  /** The replica to which it was sent; empty if it was not sent. */
+  replica: string;
 }
 
 /** State of breakers, lanes, knobs and shadows when the request was dispatched. */
@@ -158,6 +168,8 @@ export interface Receipt {
   decision: Decision;
   /** The specialist that answered; empty if none did. */
   specialist: string;
+  /** The specialist and its adapters, in the order applied; empty for a bare model. */
+  experts_used: string[];
   replica: string;
   lane: Lane;
   attempts: Attempt[];

@@ -1,5 +1,6 @@
 /** Whether and when to retry, without adding load to an overloaded server. */
 
+import type { Call } from "./transport.js";
 import { Busy, OctetError, ReplicaLost, Unavailable, invalid } from "./errors.js";
 
 export interface RetryPolicy {
@@ -49,24 +50,38 @@ export class RetryBudget {
 /** The retries of one call, before any part of its answer has arrived. */
 export class RetrySchedule {
   #retries = 0;
+  #ticket: string | null;
 
   constructor(
     private readonly policy: RetryPolicy,
     private readonly budget: RetryBudget,
     private readonly leftMs: () => number,
     private readonly random: () => number = Math.random,
-  ) {}
+    ticket: string | undefined = undefined,
+  ) {
+    this.#ticket = ticket ?? null;
+  }
 
-  /** Milliseconds until the next attempt, which is charged to the budget; null to give up. `repeatable`: the request may
-   * safely run twice. `until`, by Date.now(): the time by which the answer must have begun. */
+  /** The call with the ticket of the last refusal. */
+  withTicket(call: Call): Call {
+    if (this.#ticket === null) return call;
+    return { ...call, headers: { ...call.headers, "octet-ticket": this.#ticket } };
+  }
+
+  /** Milliseconds until the next attempt, which is charged to the budget unless the error has a ticket; null to give up.
+   * `repeatable`: the request may safely run twice. `until`, by Date.now(): the time by which the answer must have begun. */
   waitAfter(error: unknown, repeatable: boolean, until = Infinity): number | null {
     if (!(error instanceof OctetError) || !isRetryable(error, repeatable)) return null;
     if (this.#retries >= this.policy.maxRetries) return null;
-    const wait = waitMs(this.policy, this.#retries, error.retryAfterMs, this.random);
+    const hasTicket = error.ticket !== null && error.retryAfterMs !== null;
+    const wait = hasTicket
+      ? (error.retryAfterMs ?? 0)
+      : waitMs(this.policy, this.#retries, error.retryAfterMs, this.random);
     const left = Math.min(this.leftMs(), until - Date.now());
     if ((error.retryAfterMs ?? 0) > this.policy.longestRetryAfterMs || wait >= left) return null;
-    if (!this.budget.spend()) return null;
+    if (!hasTicket && !this.budget.spend()) return null; // a kept place is no further load
     this.#retries += 1;
+    this.#ticket = error.ticket;
     return wait;
   }
 

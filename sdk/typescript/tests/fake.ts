@@ -98,6 +98,8 @@ export function event(type: string, data: unknown, id?: number): string {
 export const RECEIPT = {
   request_id: "r1",
   specialist: "writer",
+  experts_used: ["writer"],
+  timings: { total: 0.25 },
   usage: { prompt_tokens: 3, completion_tokens: 2, total_tokens: 5, cache_hit_tokens: 1 },
 };
 export const ENDING = event("receipt", { finish_reason: "stop", partial: false, validation: null, receipt: RECEIPT });
@@ -109,6 +111,9 @@ export const ANSWER = {
   partial: false,
   validation: null,
   specialist: "writer",
+  experts_used: ["writer"],
+  tokens_generated: 2,
+  latency_ms: 250,
   usage: RECEIPT.usage,
   receipt: RECEIPT,
 };

@@ -20,6 +20,7 @@ function job(status: Job["status"], text = ""): Job {
     validation: null,
     receipt: null,
     attempts: 1,
+    estimated_wait_ms: null,
   };
 }
 

@@ -46,6 +46,18 @@ test("a wait is never shorter than the retry-after and never much longer", () =>
   );
 });
 
+test("with a ticket, a retry comes exactly on time, sends the ticket and costs no budget", () => {
+  const budget = new RetryBudget();
+  while (budget.spend());
+  const tries = schedule({}, Infinity, 0.9, budget);
+  const call = { method: "POST", path: "/v1/infer", headers: { "x-own": "1" } } as const;
+  assert.deepEqual(tries.withTicket(call), call);
+  const refused = new Busy("full", { status: 429, retryAfterMs: 700, ticket: "T" });
+  assert.equal(tries.waitAfter(refused, false), 700);
+  assert.deepEqual(tries.withTicket(call).headers, { "x-own": "1", "octet-ticket": "T" });
+  assert.equal(tries.waitAfter(new Busy("full", { status: 429, retryAfterMs: 700 }), false), null);
+});
+
 test("without a retry-after, waits double up to their maximum", () => {
   const tries = schedule({ maxRetries: 20 }, Infinity, 0.999999);
   const waits = Array.from({ length: 9 }, () =>

@@ -50,6 +50,7 @@ EXAMPLES: dict[str, Any] = {
     "user": "u",
     "metadata": {"session_id": "m"},
     "tenant_salt": b"salt",
+    "ticket": "T",
     "request_id": "mine",
     "trace": TRACE,
 }
@@ -91,6 +92,7 @@ EVERYTHING = wire.InferRequest(
     user_id="u",
     metadata={"session_id": "m"},
     tenant_salt=b"salt",
+    ticket="T",
 )
 
 

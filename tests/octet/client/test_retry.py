@@ -132,6 +132,23 @@ def test_client_stops_retrying_when_its_budget_is_spent() -> None:
 
 
 @pytest.mark.parametrize("call", ["stream", "infer"])
+def test_a_retry_sends_the_ticket_of_the_refusal_and_costs_no_budget(call: str) -> None:
+    kept = refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, wire.ERROR_REASON_QUEUE_FULL, 120, ticket="T")
+    with scripted(kept, busy(), kept) as script, Client(script.address) as client:
+        while client._budget.spend():
+            continue
+        with pytest.raises(Busy) as caught:
+            list(client.stream("x")) if call == "stream" else client.infer("x")
+        assert not caught.value.ticket, "the second refusal has no ticket, and no budget is left for a plain retry"
+        with pytest.raises(Busy) as caught:
+            Client(script.address, max_retries=0).infer("x")
+        assert caught.value.ticket == "T" and caught.value.retry_after == 0.12
+        client.infer("x", ticket=caught.value.ticket)
+    assert [each.request.ticket for each in script.calls] == ["", "T", "", "T"]
+    assert script.calls[1].arrival - script.calls[0].arrival >= 0.12
+
+
+@pytest.mark.parametrize("call", ["stream", "infer"])
 def test_answers_refill_the_retry_budget(call: str) -> None:
     with scripted() as script, Client(script.address) as client:
         while client._budget.spend():

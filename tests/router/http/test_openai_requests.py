@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from octet.v1 import inference_pb2 as wire
 from router.api.http.errors import ApiError
-from router.api.http.infer import parse_infer_request
 from router.api.http.openai_requests import parse_chat_request, parse_completion_request
 from tests.router.http.harness import HELLO
+from tests.router.http.infer_bodies import parse_infer_request
 
 EXTRAS = st.fixed_dictionaries(
     {},

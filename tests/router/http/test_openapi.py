@@ -33,7 +33,7 @@ tests of their own."""
 _ENDLESS = {("/v1/overview/events", "get")}
 """Endless streams, which have tests of their own."""
 _PLACES = {"specialist": "writer", "replica": "writer-0"}
-_WITHOUT_ADAPTERS = [f"/v1/lanes/{{specialist}}/{what}" for what in ("load", "promote", "roll_back")]
+_WITHOUT_ADAPTERS = [f"/v1/lanes/{{specialist}}/{what}" for what in ("load", "refresh", "promote", "roll_back")]
 """Routes that the router of these tests refuses, because its replica loads no adapters."""
 
 

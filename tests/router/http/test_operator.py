@@ -23,11 +23,13 @@ SIGNED = {"who": "ann", "why": "drill"}
 STEPS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("hold_breaker", "HoldBreaker", {"specialist": "stl"}, {"hold": "open"}),
     ("release_breaker", "ReleaseBreaker", {"specialist": "stl"}, {}),
+    ("relearn_floor", "RelearnFloor", {"specialist": "stl"}, {}),
     ("set_knob", "SetKnob", {}, {"name": "review.priority_floor", "value": 5}),
     ("release_knob", "ReleaseKnob", {}, {"name": "review.priority_floor"}),
     ("load_adapter", "LoadAdapter", {"specialist": "stl"}, {"path": "a/lora", "name": "lora"}),
     ("promote", "PromoteLane", {"specialist": "stl"}, {"name": "lora"}),
     ("roll_back", "RollBackLane", {"specialist": "stl"}, {}),
+    ("refresh", "RefreshModel", {"specialist": "stl"}, {"model": "/models/new"}),
     ("drain", "DrainReplica", {"replica": "template-0"}, {}),
     ("undrain", "UndrainReplica", {"replica": "template-0"}, {}),
 ]
@@ -51,7 +53,8 @@ async def post(fronted: HttpHarness, path: str, body: Any, **headers: str) -> Ht
 async def over_grpc(fronted: HttpHarness, name: str, fields: dict[str, Any], change: Any) -> Any:
     ask = OPERATOR_CHANGES[name].message(**fields, change=change)
     rpc = next(step[1] for step in STEPS if step[0] == name)
-    answers: dict[str, Any] = {"Breaker": wire.BreakerInfo, "Knob": wire.KnobInfo, "Replica": wire.ReplicaInfo}
+    breaker = {"Breaker": wire.BreakerInfo, "Floor": wire.BreakerInfo}
+    answers: dict[str, Any] = {**breaker, "Knob": wire.KnobInfo, "Replica": wire.ReplicaInfo}
     answer: Any = next((kind for word, kind in answers.items() if word in rpc), wire.LaneInfo)
     method = fronted.routed.channel.unary_unary(
         f"/octet.v1.Operator/{rpc}", OPERATOR_CHANGES[name].message.SerializeToString, answer.FromString
@@ -77,7 +80,7 @@ async def test_change_is_the_same_over_http_and_grpc() -> None:
         assert listed == [message_to_json(lane) for lane in here.lanes("stl")]
         assert (await fronted.get("/v1/lanes")).json["lanes"] == [message_to_json(lane) for lane in here.lanes()]
         audit = await fronted.get("/v1/audit?most=2&subject=stl")
-        assert [each["what"] for each in audit.json["entries"]] == ["roll_back", "promote"]
+        assert [each["what"] for each in audit.json["entries"]] == ["refresh", "roll_back"]
         assert audit.headers["cache-control"] == "no-store"
 
 

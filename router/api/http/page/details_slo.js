@@ -129,7 +129,7 @@ function correctness() {
     const of = `of ${count(slo?.judged ?? 0)} evaluated${over}`;
     const met = rate === null || least === null ? null : objective ? objective.met : rate >= least;
     const verdict = met === null ? "floor" : met ? "✓ met, floor" : "✗ missed, floor";
-    setText(details, least === null ? `${of} · no floor` : `${of} · ${verdict} ${percent(least)}`);
+    setText(details, least === null ? `${of} · no floor` : `${of} · ${verdict} ${percent(least)}${slo?.floor_learned ? " (learned)" : ""}`);
     details.classList.toggle("missed", met === false);
     setWidth(fill, rate ?? 0);
     show(floor, least !== null);

@@ -62,7 +62,7 @@ export function releaseBreaker({ name }) {
 
 const KNOB_EFFECTS = {
   shadow_threshold: "Decisions with less confidence than this get a shadow request, or go to the second choice more often.",
-  priority_floor: "Requests of lower priority than this are refused.",
+  priority_floor: "Requests of lower priority than this are refused, unless their second choice has a lower floor and room.",
 };
 
 export function setKnob(knob) {

@@ -21,7 +21,7 @@ export function lineOf(receipt) {
     times_preempted: usage?.times_preempted ?? 0,
     spilled: between?.spilled ?? false,
     instead_of: between?.instead_of ?? "",
-    shadow: between?.shadow?.specialist ?? "",
+    shadow: between?.shadow?.replica ? between.shadow.specialist : "",
     attempts: attempts.length,
     confidence: decision.confidence,
   };

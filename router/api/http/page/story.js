@@ -50,6 +50,11 @@ function stageRow(stage, whole, depth) {
   ];
 }
 
+const JUDGES = {
+  verifier: "verifier",
+  cut: "verifier, on the part before the cut",
+  degenerate: "check for degenerate text",
+};
 const dialog = byId("story");
 const body = byId("story-body");
 let turn = 0;
@@ -75,7 +80,7 @@ export async function openStory(id, tenant) {
   body.focus({ preventScroll: true });
 }
 
-function storyParts({ receipt, comparison, judged, changes, stages }) {
+function storyParts({ receipt, comparison, judged, judged_kind: kind, judged_why: why, changes, stages }) {
   return [
     make("p", { class: "story-lead" }, lead(receipt)),
     errorPart(receipt.error),
@@ -86,7 +91,7 @@ function storyParts({ receipt, comparison, judged, changes, stages }) {
     admissionPart(receipt.admission),
     usagePart(receipt.usage),
     shadowPart(receipt.between?.shadow ?? null, comparison),
-    verdictPart(receipt.validation, judged),
+    verdictPart(receipt.validation, judged, kind, why),
     changesPart(changes ?? []),
     identityPart(receipt),
   ].filter(Boolean);
@@ -170,6 +175,7 @@ function admissionPart(admission) {
       ["Queue position", number(admission.queue_position)],
       ["Answer limit", `${number(admission.max_tokens)} tokens`],
       ["Expected wait", forecast ? seconds(forecast.wait) : "not measured yet"],
+      ["Expected first token", forecast?.first ? seconds(forecast.first) : ""],
       ["Expected total", forecast ? seconds(forecast.total) : ""],
       ["Slack before the deadline", forecast && forecast.slack !== null ? seconds(forecast.slack) : ""],
       ["Requests shed for this one", forecast?.displaced ? number(forecast.displaced) : ""],
@@ -206,15 +212,19 @@ function shadowPart(shadow, comparison) {
         ["Agreed", comparison.agreed ? "yes" : "no"],
       ]
     : [["Comparison", "not available yet"]];
-  return part("Shadow", facts([["Sent to", name], ["Reason", words(shadow.why)], ...seen]));
+  const end = [shadow.outcome || "planned", shadow.reason].filter(Boolean).map(words).join(": ");
+  const to = shadow.replica ? ["Sent to", `${name} on ${shadow.replica}`] : ["Planned for", name || "not chosen"];
+  return part("Shadow", facts([to, ["Reason", words(shadow.why)], ["Outcome", end], ...(shadow.replica ? seen : [])]));
 }
 
-function verdictPart(validation, judged) {
+function verdictPart(validation, judged, kind, why) {
   if (!validation && !judged) return null;
   return part(
     "Verdict",
     facts([
       ["Evaluation", judged],
+      ["Judged by", judged ? (JUDGES[kind] ?? "") : ""],
+      ["Reason", judged ? (why ?? "") : ""],
       ["Verifier", validation?.verifier ?? ""],
       ["Outcome", validation?.outcome ?? ""],
       ["Detail", validation?.detail ?? ""],

@@ -24,6 +24,7 @@ const JOB = {
   validation: true,
   receipt: true,
   attempts: true,
+  estimated_wait_ms: true,
 } satisfies Record<keyof Job, true>;
 
 test("a job runs to its end and gives the same text as infer", async () => {

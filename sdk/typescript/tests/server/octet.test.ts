@@ -28,6 +28,7 @@ const RECEIPT = {
   request_id: true,
   decision: true,
   specialist: true,
+  experts_used: true,
   replica: true,
   lane: true,
   attempts: true,
