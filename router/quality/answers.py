@@ -1,10 +1,10 @@
 """Answers captured while they stream, within a byte budget, for later evaluation."""
 
 from array import array
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol
+from typing import Literal, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -100,6 +100,7 @@ class FinishedAnswer:
     captured: CapturedAnswer
     candidate: Candidate
     is_sample: bool  # whether the verdict counts for the candidate's lane
+    structure: specialist_wire.Structure | None = None  # the one that the caller asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +110,15 @@ class ShadowAnswer:
     captured: CapturedAnswer
 
 
+CancelReason = Literal["cancelled", "displaced", "closed"]
+
+
 class ShadowHandle:
     """The handle of a shadow that was sent. Its owner gets the answer through `when_done`, or cancels the shadow."""
 
     __slots__ = ("_answer", "_callback", "_end", "_is_cancelled", "done", "order")
 
-    def __init__(self, order: ShadowOrder, end: Callable[[], object]) -> None:
+    def __init__(self, order: ShadowOrder, end: Callable[[CancelReason], object]) -> None:
         """`end` is called to stop a shadow that is still running."""
         self.order = order
         self.done = False
@@ -131,12 +135,12 @@ class ShadowHandle:
         else:
             self._callback = callback
 
-    def cancel(self) -> None:
+    def cancel(self, reason: CancelReason = "cancelled") -> None:
         self._is_cancelled = True
         if self.done:
             self._discard(self._answer)
         else:
-            self._end()
+            self._end(reason)
 
     def finish(self, answer: ShadowAnswer | None) -> None:
         """Mark the shadow as done. `answer` is None if the shadow gave no answer."""
@@ -156,14 +160,32 @@ class ShadowHandle:
             answer.captured.drop()
 
 
+JudgementKind = Literal["verifier", "cut", "degenerate"]
+"""What gave the verdict: the verifier, the verifier on the complete part of a cut answer, or the check of its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedAnswer:
+    """The verdict on one answer, and what it shows about its lane."""
+
+    outcome: Outcome
+    kind: JudgementKind
+    why: str = ""
+    tenant: str = ""  # owns the request
+    signals: Mapping[str, bool] = field(default_factory=dict)  # by signal of a collapse: whether the answer is bad
+
+
 class EvaluationListener(Protocol):
     """Is notified of evaluation results, on the event loop. Implementations must return quickly."""
 
-    def lane_evaluated(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
-        """Called when an answer from the lane has passed or failed."""
+    def lane_judged(self, lane_id: str, specialist: str, judged: JudgedAnswer) -> None:
+        """Called when an answer from the lane has been judged, even if the outcome is inconclusive."""
 
-    def answer_evaluated(self, receipt: wire.Receipt, outcome: Outcome) -> None:
-        """Called when a sampled answer to a caller has passed or failed."""
+    def lane_evaluated(self, lane_id: str, specialist: str, outcome: Outcome, verifier: str) -> None:
+        """Called when an answer from the lane has passed or failed. `verifier` is the name of the one that decided."""
 
-    def compared(self, comparison: operator_wire.Comparison, tenant: str) -> None:
+    def answer_evaluated(self, receipt: wire.Receipt, judged: JudgedAnswer) -> None:
+        """Called when a sampled answer to a caller has been judged."""
+
+    def compared(self, comparison: operator_wire.Comparison, tenant: str, question: str) -> None:
         """Called when a request's answer has been compared with its shadow's. `tenant` owns the request."""

@@ -2,24 +2,37 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
+from admission.collapse import DEGENERATE, cut_signal
 from admission.similarity import similarity
 from octet.config.ensemble import Ensemble
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2 as operator_wire
-from router.quality.answers import CapturedAnswer, EvaluationListener, FinishedAnswer, ShadowAnswer, ShadowHandle
+from router.quality.answers import (
+    CapturedAnswer,
+    EvaluationListener,
+    FinishedAnswer,
+    JudgedAnswer,
+    JudgementKind,
+    ShadowAnswer,
+    ShadowHandle,
+)
 from router.routing.classifier.base import sample_text
 from router.routing.classifier.features import BUCKET_BITS, FAMILIES
 from router.routing.classifier.features import extract_features as extract_batch
 from router.routing.dispatch_plan import Candidate, ShadowOrder
-from router.verify.verdict import Outcome, Verifier
+from router.verify.by_task import NONE, AnswerPurpose, Judgement, VerifierSet
+from router.verify.degenerate import ScriptHistory, describe_degeneration, is_asked_to_repeat
+from router.verify.verdict import Outcome
 
 MOST_FEATURES = 2000
 LARGE_ANSWER_BYTES = 8 << 10  # answers with more raw bytes are decoded on another thread
+_LONG_TEXT = 1024  # characters; a longer answer is checked on another thread
 _CONCLUSIVE = ("passed", "failed")
 _RUNAWAY_FACTOR = 2  # a shadow truncated after this many times the primary's tokens has failed
 _RECEIPT_BYTES = 8192  # about the largest size of a receipt
@@ -31,13 +44,13 @@ _FAMILY_RANKS = tuple(FAMILIES.index(name) for name in ("word", "punctuation", "
 class EvaluationRules:
     """The rules for evaluation. An answer is evaluated by the rules that applied when it was submitted."""
 
-    verifiers: Mapping[str, Verifier]  # by specialist, for every specialist of the ensemble
+    verifiers: VerifierSet
     answer_bytes: int
     queue: int
     similar: float  # the least similarity at which two answers agree
 
 
-def load_evaluation_rules(ensemble: Ensemble, verifiers: Mapping[str, Verifier]) -> EvaluationRules:
+def load_evaluation_rules(ensemble: Ensemble, verifiers: VerifierSet) -> EvaluationRules:
     correctness = ensemble.correctness
     return EvaluationRules(verifiers, correctness.answer_bytes, correctness.queue, ensemble.shadow.similar)
 
@@ -80,7 +93,18 @@ class LineKey:
 @dataclass(frozen=True, slots=True)
 class DecodedAnswer:
     text: str
-    has_stopped: bool  # whether the model ended the answer; a truncated answer gets no verdict
+    finish: wire.FinishReason
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the model ended the answer."""
+        return self.finish == wire.FINISH_REASON_STOP
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether it shows what the model does: it ended by itself, or was cut at its length or its deadline."""
+        ends = (wire.FINISH_REASON_STOP, wire.FINISH_REASON_LENGTH, wire.FINISH_REASON_DEADLINE)
+        return self.finish in ends
 
 
 @dataclass(slots=True, eq=False)
@@ -94,25 +118,28 @@ class EvaluationTask:
     shadow_answer: ShadowAnswer | None = None
     shadow_decoded: DecodedAnswer | None = None
     is_compared: bool = False  # whether the first of its turns has ended
-    outcomes: dict[tuple[str, str], Outcome] = field(default_factory=dict)  # by verifier and answer
+    judgements: dict[tuple[str, str], Judgement] = field(default_factory=dict)  # by specialist and answer
 
     @property
     def num_bytes(self) -> int:
         """The size of the task without the captured answers."""
         return sys.getsizeof(self.finished.question) + _RECEIPT_BYTES
 
-    async def verify(self, verifier: Verifier, answer: str) -> Outcome:
-        """Return the verifier's outcome. Each verifier runs at most once on each answer."""
-        key = (verifier.name, answer)
-        if key not in self.outcomes:
-            self.outcomes[key] = (await verifier.verify(self.finished.question, answer)).outcome
-        return self.outcomes[key]
+    async def verify(self, specialist: str, answer: str, *, is_cut: bool = False) -> Judgement:
+        """Verify the answer as one of the specialist's. Each answer is verified at most once for each specialist."""
+        key = (specialist, answer)
+        if key not in self.judgements:
+            purpose, question = self.purpose(specialist), self.finished.question
+            self.judgements[key] = await self.rules.verifiers.verify(purpose, question, answer, is_cut=is_cut)
+        return self.judgements[key]
+
+    def purpose(self, specialist: str) -> AnswerPurpose:
+        return AnswerPurpose(specialist, self.finished.receipt.decision.task, self.finished.structure)
 
     @property
     def line(self) -> LineKey:
         specialist = self._shadow_specialist if self.is_compared else self.finished.candidate.specialist
-        verifier = self.rules.verifiers.get(specialist)
-        return LineKey("" if verifier is None else verifier.name, specialist)
+        return LineKey(self.rules.verifiers.line(specialist), specialist)
 
     @property
     def needs_two_turns(self) -> bool:
@@ -156,6 +183,7 @@ class Evaluator:
     _counters: EvaluationCounters
     _clock: Callable[[], float]  # monotonic
     _on_traced: Callable[[TracedVerdict], None] | None = None  # receives verdicts on traced requests
+    _scripts: ScriptHistory = field(default_factory=ScriptHistory)
 
     async def evaluate(self, task: EvaluationTask) -> bool:
         """Run the next turn of the task. The first turn verifies and compares the answers. Return whether a second turn
@@ -168,9 +196,9 @@ class Evaluator:
             task.shadow_decoded = await self._decode(task.shadow_answer.captured, task.shadow_answer.usage)
         finished = task.finished
         if task.primary is not None and finished.is_sample:
-            outcome = await self._judge(task, task.primary, finished.candidate, finished.receipt.lane)
-            if outcome is not None:
-                self._listener.answer_evaluated(finished.receipt, outcome)
+            judged = await self._judge(task, task.primary, finished.candidate, finished.receipt.lane)
+            if judged is not None:
+                self._listener.answer_evaluated(finished.receipt, judged)
         if not task.needs_two_turns:
             await self._judge_shadow(task)
         await self._compare(task)
@@ -184,42 +212,69 @@ class Evaluator:
         if text is None:
             self._counters.unread += 1
             return None
-        return DecodedAnswer(text, usage.finish_reason == wire.FINISH_REASON_STOP)
+        return DecodedAnswer(text, usage.finish_reason)
 
     async def _judge_shadow(self, task: EvaluationTask) -> None:
         answer, decoded = task.shadow_answer, task.shadow_decoded
         if decoded is None or task.shadow is None or answer is None or not task.counts_for_shadow:
             return
-        candidate = task.shadow.order.candidate
-        if task.primary is None or not task.did_shadow_run_away:
-            await self._judge(task, decoded, candidate, answer.lane)
-        elif _counts_for_lane(candidate, answer.lane):  # a shadow that ran away fails if the primary passed
-            verifier = task.rules.verifiers[candidate.specialist]
-            has_primary_passed = await task.verify(verifier, task.primary.text) == "passed"
-            self._count(candidate, "failed" if has_primary_passed else "skipped")
+        await self._judge(task, decoded, task.shadow.order.candidate, answer.lane)
 
     async def _judge(
         self, task: EvaluationTask, answer: DecodedAnswer, candidate: Candidate, lane: wire.Lane
-    ) -> Outcome | None:
-        """Verify the answer with the verifier of the candidate's specialist, and count the outcome for the candidate's
-        lane. Return the outcome; None if it is inconclusive. Truncated answers and those of other lanes are ignored."""
-        if not answer.has_stopped or not _counts_for_lane(candidate, lane):
+    ) -> JudgedAnswer | None:
+        """Judge the answer by its text, then with the verifier of the candidate's specialist. Of an answer that was
+        cut, the complete part is verified. Count the outcome for the candidate's lane. Return what was found; None if
+        that is nothing. Answers of other lanes and those that ended in an error are ignored."""
+        verifier = task.rules.verifiers.line(candidate.specialist)
+        if not answer.is_judged or not _counts_for_lane(candidate, lane):
             return None
-        began, verifier = self._clock(), task.rules.verifiers[candidate.specialist]
-        outcome = await task.verify(verifier, answer.text)
-        receipt, is_shadow = task.finished.receipt, answer is task.shadow_decoded
+        began, receipt, is_shadow = self._clock(), task.finished.receipt, answer is task.shadow_decoded
+        kind, why, signals = await self._check_text(task, answer, candidate.specialist, verifier)
+        outcome: Outcome = "failed"
+        if kind != "degenerate" and is_shadow and task.primary is not None and task.did_shadow_run_away:
+            verifier, verdict = await task.verify(candidate.specialist, task.primary.text)
+            outcome = "failed" if verdict.outcome == "passed" else "skipped"  # it fails if the primary passed
+        elif kind != "degenerate":
+            verifier, verdict = await task.verify(candidate.specialist, answer.text, is_cut=kind == "cut")
+            outcome = verdict.outcome
         if self._on_traced is not None and receipt.span_id:
             times = began, self._clock()
-            self._on_traced(TracedVerdict(receipt, candidate.specialist, verifier.name, outcome, *times, is_shadow))
-        return outcome if self._count(candidate, outcome) else None
+            self._on_traced(TracedVerdict(receipt, candidate.specialist, verifier, outcome, *times, is_shadow))
+        is_conclusive = self._count(candidate, outcome, verifier)
+        judged = JudgedAnswer(outcome, kind, why, receipt.tenant, signals)
+        self._listener.lane_judged(candidate.lane_id, candidate.specialist, judged)
+        return judged if is_conclusive or kind == "cut" else None
 
-    def _count(self, candidate: Candidate, outcome: Outcome) -> bool:
+    async def _check_text(
+        self, task: EvaluationTask, answer: DecodedAnswer, specialist: str, verifier: str
+    ) -> tuple[JudgementKind, str, dict[str, bool]]:
+        """Return what gives the verdict, why the text is degenerate, and whether the answer is bad by each signal. If
+        the verifier is turned off, the text is not checked. A repetition that the caller asked for is no signal."""
+        kind: JudgementKind = "verifier" if answer.has_stopped else "cut"
+        if verifier in ("", NONE):
+            return kind, "", {}
+        question, is_cut = task.finished.question, not answer.has_stopped
+        usual = self._scripts.usual(specialist)
+        find = partial(describe_degeneration, question, answer.text, is_cut=is_cut, usual=usual)
+        why = await asyncio.to_thread(find) if len(answer.text) > _LONG_TEXT else find()
+        if why and is_asked_to_repeat(question, answer.text):
+            return kind, "", {}
+        self._scripts.add(specialist, answer.text)
+        signals = {DEGENERATE: bool(why)}
+        if answer.finish != wire.FINISH_REASON_DEADLINE and (
+            signal := cut_signal(task.finished.receipt.decision.max_tokens)
+        ):
+            signals[signal] = is_cut
+        return ("degenerate" if why else kind), why, signals
+
+    def _count(self, candidate: Candidate, outcome: Outcome, verifier: str) -> bool:
         """Count the outcome. If it is conclusive, report it for the candidate's lane and return True."""
         if outcome not in _CONCLUSIVE:
             self._counters.undecided += 1
             return False
         self._counters.judged += 1
-        self._listener.lane_evaluated(candidate.lane_id, candidate.specialist, outcome)
+        self._listener.lane_evaluated(candidate.lane_id, candidate.specialist, outcome, verifier)
         return True
 
     async def _compare(self, task: EvaluationTask) -> None:
@@ -229,17 +284,18 @@ class Evaluator:
             return
         if answer.lane == task.finished.receipt.lane:  # one lane gave both answers
             return
-        verifier = task.rules.verifiers[task.finished.receipt.specialist]
+        own = task.finished.receipt.specialist
         outcomes: tuple[Outcome, Outcome] = ("skipped", "skipped")
         if primary.has_stopped and task.did_shadow_run_away:
-            outcomes = (await task.verify(verifier, primary.text), "failed")
+            outcomes = ((await task.verify(own, primary.text)).verdict.outcome, "failed")
         elif primary.has_stopped and shadow.has_stopped:
-            outcomes = (await task.verify(verifier, primary.text), await task.verify(verifier, shadow.text))
+            judged = [await task.verify(own, text) for text in (primary.text, shadow.text)]
+            outcomes = judged[0].verdict.outcome, judged[1].verdict.outcome
         texts, similar, at_ms = (primary.text, shadow.text), task.rules.similar, self._wall_ms()
         case = (task.finished, task.shadow.order, texts, outcomes, similar, at_ms)
         comparison = await asyncio.to_thread(compare_answers, *case)
         self._counters.compared += 1
-        self._listener.compared(comparison, task.finished.receipt.tenant)
+        self._listener.compared(comparison, task.finished.receipt.tenant, task.finished.question)
 
 
 def _counts_for_lane(candidate: Candidate, lane: wire.Lane) -> bool:

@@ -95,8 +95,7 @@ class EvaluationQueue:
             if task.shadow is not None:
                 task.shadow.cancel()
             self._drop(task)
-        verifiers = {id(verifier): verifier for verifier in self._rules.verifiers.values()}
-        await asyncio.gather(*(verifier.close() for verifier in verifiers.values()), return_exceptions=True)
+        await self._rules.verifiers.close()
 
     def _accept(self, task: EvaluationTask) -> None:
         if self._closed or not self._reserve(task):

@@ -5,43 +5,48 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import Any, get_args
 
-from admission.budgets import ShadowBudget
+from admission.budgets import NoShadow, ShadowBudgets, ShadowGrant
+from admission.knobs import UNSPECIFIED_INTENT
 from octet.background import cancel_tasks
-from octet.config.ensemble import CorrectnessConfig, ShadowConfig
+from octet.config.ensemble import Ensemble
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2 as operator_wire
 from router.dispatch.attempts import ContentKey
-from router.dispatch.dispatcher import Write
 from router.dispatch.http2.call import ReadLimits
 from router.dispatch.replicas.replica import Replica, ReplicaConnection, ReplicaSet
 from router.dispatch.transport import LOOKAHEAD_BYTES, Connect, ReplicaChannel
-from router.quality.answers import ByteBudget, CapturedAnswer, FinishedAnswer, ShadowHandle, is_chunk
+from router.quality.answers import ByteBudget, CancelReason, CapturedAnswer, ShadowHandle
 from router.quality.evaluation_queue import EvaluationQueue
-from router.quality.shadow_copy import ShadowCounters, ShadowStream, ShadowTask, to_shadow_request
-from router.routing.dispatch_plan import Candidate, DispatchPlan
+from router.quality.shadow_copy import (
+    OrderedShadow,
+    ShadowCounters,
+    ShadowEndReason,
+    ShadowStream,
+    ShadowTask,
+    to_shadow_request,
+)
+from router.routing.dispatch_plan import Candidate, CountedReason, ShadowOrder
 
 _log = logging.getLogger(__name__)
 MOST_SHADOW_BYTES = 8 << 20  # requests and answers of all shadows in flight together
 MOST_MESSAGE_BYTES = 1 << 20  # larger events of a shadow are not read
-_ROUTED_TAG = b"\x0a"  # first byte of the event that reports that a replica has accepted the request
 _GENERATE = "/octet.v1.Specialist/Generate"
 _READ_LIMITS = ReadLimits(MOST_MESSAGE_BYTES, LOOKAHEAD_BYTES)
 
 
 class ShadowDispatcher:
-    """Sends each shadow copy in its own task. Used only on the event loop."""
+    """Sends shadow copies. Each answer is read in its own task. Used only on the event loop."""
 
     def __init__(
         self,
         lanes: Mapping[str, ReplicaSet],
         random: Random,
         connect: Connect,
-        shadow: ShadowConfig,
-        correctness: CorrectnessConfig,
+        ensemble: Ensemble,
         most_bytes: int = MOST_SHADOW_BYTES,
         on_traced: Callable[[ShadowStream], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -55,100 +60,149 @@ class ShadowDispatcher:
         self._lanes = lanes
         self._random = random
         self._channels = ShadowChannels(connect)
-        self._budget = ShadowBudget(shadow.budget, shadow.max_inflight)
-        self.answered = self._budget.earn  # every answered request, with or without a shadow, earns part of a shadow
-        self._timeout = shadow.timeout
-        self._answer_bytes = correctness.answer_bytes
+        self.budgets = ShadowBudgets(0.0, 0, ())
         self.byte_budget = ByteBudget(most_bytes)
         self.counters = ShadowCounters()
-        self._sent: Counter[Replica] = Counter()
+        self._num_sent: Counter[Replica] = Counter()
+        self._inflight: dict[ShadowHandle, str] = {}  # with their groups, oldest first
         self._tasks: set[asyncio.Task[None]] = set()
+        self.choosing: set[asyncio.Task[ShadowTask | None]] = set()  # shadows whose specialist is being chosen
         self._closed = False
+        self.apply(ensemble)
 
     @property
     def num_inflight(self) -> int:
-        return len(self._tasks)
+        return self.budgets.num_inflight
 
-    def apply(self, shadow: ShadowConfig, correctness: CorrectnessConfig) -> None:
+    def apply(self, ensemble: Ensemble) -> None:
         """Apply new settings. Shadows in flight keep the settings they began with."""
-        self._budget.retune(shadow.budget, shadow.max_inflight)
+        shadow, intents = ensemble.shadow, {UNSPECIFIED_INTENT, *(intent.name for intent in ensemble.intents)}
+        self.budgets.retune(shadow.budget, shadow.max_inflight, sorted(intents))
         self._timeout = shadow.timeout
-        self._answer_bytes = correctness.answer_bytes
+        self._answer_bytes = ensemble.correctness.answer_bytes
 
-    def order(self, task: ShadowTask, primary: wire.Receipt) -> ShadowHandle | None:
-        """Send a copy in the background. Return its handle; None if it is not sent. Never waits and never raises.
-        `primary` is the original request's receipt as it was when a replica accepted that request."""
-        self.counters.ordered += 1
+    def answered(self, intent: str) -> None:
+        """Count an answered request: with or without a shadow, it earns part of a shadow for its intent."""
+        self.budgets.earn(intent or UNSPECIFIED_INTENT)
+
+    def may_send(self, order: ShadowOrder, intent: str) -> ShadowGrant | NoShadow:
+        counted = order.why in get_args(CountedReason)
+        intent = intent or UNSPECIFIED_INTENT
+        group = intent if counted else f"{order.why}/{order.candidate.specialist}"  # no intent's name contains a slash
+        return self.budgets.plan(group, intent if counted else None)
+
+    def send(self, task: ShadowTask, ordered: OrderedShadow, primary: wire.Receipt) -> ShadowHandle | None:
+        """Send a copy. Return its handle; None if it was not sent. Never waits and never raises. `primary` is the
+        original request's receipt as it was when a replica accepted that request."""
         try:
-            handle = self._start(task, primary)
+            sent = self._send(task, ordered, primary)
         except Exception:
             _log.error("Failed to send a shadow.", exc_info=True)
-            self.counters.failed += 1
+            ordered.end("failed", "error")
             return None
-        self.counters.shed += handle is None
-        return handle
+        if isinstance(sent, str):
+            ordered.end("shed", sent)
+            return None
+        return sent
 
     async def close(self) -> None:
         self._closed = True
+        for handle in tuple(self._inflight):
+            handle.cancel("closed")
         await cancel_tasks(*self._tasks)
         await self._channels.close()
 
-    def _start(self, task: ShadowTask, primary: wire.Receipt) -> ShadowHandle | None:
+    def _send(self, task: ShadowTask, ordered: OrderedShadow, primary: wire.Receipt) -> ShadowHandle | ShadowEndReason:
         order = task.order
-        lane = self._lanes[order.candidate.specialist]
-        replica = pick_free_replica(lane, order.candidate, self._sent, task.may_answer, self._random)
-        if self._closed or replica is None or not self.byte_budget.take(task.num_bytes):
-            return None
-        if not self._budget.take(counted=order.why == "low_confidence"):
-            self.byte_budget.give(task.num_bytes)
-            return None
-        captured = CapturedAnswer(self.byte_budget, self._answer_bytes)
-        stream = ShadowStream(replica, order, primary, captured, task.num_bytes)
-        running = asyncio.create_task(self._send(stream, task, self._timeout), name=f"shadow at {replica.name}")
-        handle = ShadowHandle(order, running.cancel)
-        self._tasks.add(running)
-        self._sent[replica] += 1
-        running.add_done_callback(partial(self._done, stream, handle))
-        return handle
+        if self._closed:
+            return "closed"
+        grant = self.may_send(order, primary.decision.intent)
+        if isinstance(grant, str):
+            return grant
+        lane, seconds = self._lanes[order.candidate.specialist], self._timeout
+        replica = pick_free_replica(lane, order.candidate, self._num_sent, task.may_answer, self._random)
+        if replica is None:
+            return "no_replica"
+        if not self.byte_budget.take(task.num_bytes):
+            return "no_memory"
+        stream = ShadowStream(
+            replica, ordered, primary, CapturedAnswer(self.byte_budget, self._answer_bytes), task.num_bytes
+        )
+        try:
+            call = self._call(stream, task, seconds)
+        except BaseException:
+            self.byte_budget.give(stream.num_bytes)
+            raise
+        if call is None:
+            self.byte_budget.give(stream.num_bytes)
+            return "no_memory"
+        if grant.displaced:
+            newest = next(handle for handle, group in reversed(self._inflight.items()) if group == grant.displaced)
+            newest.cancel("displaced")
+        self.budgets.take(grant)
+        return self._listen(stream, call, grant.group, seconds)
 
-    async def _send(self, stream: ShadowStream, task: ShadowTask, seconds: float) -> None:
+    def _call(self, stream: ShadowStream, task: ShadowTask, seconds: float) -> Any:
+        """Start the call and return it; None if its request does not fit into the byte budget."""
+        replica, outgoing = stream.replica, task.trace()
         request = to_shadow_request(task.compose(seconds), task.order.candidate, stream.primary.accepted.seed)
-        raw, outgoing = request.SerializeToString(), task.trace()
+        raw = request.SerializeToString()
+        more = max(0, len(raw) - stream.num_bytes)  # the template and system prompt may exceed the estimate
+        if not self.byte_budget.take(more):
+            return None
+        stream.num_bytes += more
         stream.content = task.content()
         if request.HasField("max_tokens"):
             stream.most_chunks = request.max_tokens + 1
-        del task, request  # frees the prompt: only its serialized form is needed
-        more = max(0, len(raw) - stream.num_bytes)  # the template and system prompt may exceed the estimate
-        if not self.byte_budget.take(more):
-            return
-        stream.num_bytes += more
-        try:
-            async with asyncio.timeout(seconds):
-                known = {*self._sent, *(each for lane in self._lanes.values() for each in lane.replicas.values())}
-                channel = self._channels.get(stream.replica, known)
-                call = channel.stream(_GENERATE, raw, timeout=seconds, metadata=outgoing.headers)
-                del raw
-                self.counters.sent += 1
-                stream.span_id, stream.began = outgoing.span_id, self._clock()
-                try:
-                    await stream.listen(call)
-                finally:
-                    call.cancel()
-        except TimeoutError:
-            stream.ending = "failed"
+        known = {*self._num_sent, *(each for lane in self._lanes.values() for each in lane.replicas.values())}
+        channel = self._channels.get(replica, known)
+        call = channel.stream(_GENERATE, raw, timeout=seconds, metadata=outgoing.headers)
+        stream.span_id, stream.began = outgoing.span_id, self._clock()
+        stream.ordered.sent(replica.name)
+        return call
 
-    def _done(self, stream: ShadowStream, handle: ShadowHandle, task: "asyncio.Task[None]") -> None:
+    def _listen(self, stream: ShadowStream, call: Any, group: str, seconds: float) -> ShadowHandle:
+        async def listen() -> None:
+            try:
+                async with asyncio.timeout(seconds):
+                    await stream.listen(call)
+            except TimeoutError:
+                stream.ordered.end("failed", "timed_out")
+
+        task = asyncio.create_task(listen(), name=f"shadow at {stream.replica.name}")
+
+        def stop(reason: CancelReason) -> None:
+            stream.ordered.end("shed", reason)
+            call.cancel()
+            task.cancel()
+            self._leave(handle)
+
+        handle = ShadowHandle(stream.order, stop)
+        self._tasks.add(task)
+        self._inflight[handle] = group
+        self._num_sent[stream.replica] += 1
+        task.add_done_callback(partial(self._done, stream, handle, call))
+        return handle
+
+    def _leave(self, handle: ShadowHandle) -> None:
+        """Free the slot of a shadow that has ended or was told to end."""
+        group = self._inflight.pop(handle, None)
+        if group is not None:
+            self.budgets.done(group)
+
+    def _done(self, stream: ShadowStream, handle: ShadowHandle, call: Any, task: "asyncio.Task[None]") -> None:
         """Called when the task has ended, or was cancelled, even before it began. Free its budget; finish `handle`."""
+        call.cancel()
         self._tasks.discard(task)
-        self._budget.done()
+        self._leave(handle)
         self.byte_budget.give(stream.num_bytes)
-        self._sent[stream.replica] -= 1
-        if not self._sent[stream.replica]:
-            del self._sent[stream.replica]
+        self._num_sent[stream.replica] -= 1
+        if not self._num_sent[stream.replica]:
+            del self._num_sent[stream.replica]
         if not task.cancelled() and task.exception() is not None:
             _log.error("A shadow failed.", exc_info=task.exception())
-            stream.ending = "failed"
-        self.counters.end(stream.ending)
+            stream.ordered.end("failed", "error")
+        stream.ordered.end("shed", "cancelled")
         if self._blame is not None and stream.broken is not None:
             self._blame(lambda: stream.content, stream.broken)
         if self._on_traced is not None and stream.span_id:
@@ -216,68 +270,11 @@ def shadow_counts_to_wire(shadows: ShadowDispatcher, evaluation: EvaluationQueue
     """Combine the counters. A shadow's answer dropped before its comparison counts as answered and as shed."""
     sent, evaluated = shadows.counters, evaluation.counters
     counts = {name: getattr(sent, name) for name in ("ordered", "sent", "answered", "failed")}
+    ended: dict[tuple[str, str], int] = {**sent.ended, ("shed", "not_compared"): evaluated.shed_shadows}
+    reasons = [
+        operator_wire.ShadowReasonCount(outcome=ending, reason=reason, count=number)
+        for (ending, reason), number in sorted(ended.items(), key=lambda each: (-each[1], each[0]))
+        if reason and number
+    ]
     shed = sent.shed + evaluated.shed_shadows
-    return operator_wire.ShadowCounts(**counts, shed=shed, compared=evaluated.compared)
-
-
-@dataclass(eq=False)
-class AnswerTap:
-    """Captures one answer on its way to the caller and starts its shadow, without affecting the request. At the end of
-    the `with` block, an answer that was not submitted by `finished` is dropped, and its shadow is cancelled."""
-
-    _evaluation: EvaluationQueue
-    _shadows: ShadowDispatcher
-    _write: Write  # the caller's writer; the relay uses `self.write` instead
-    _plan: DispatchPlan
-    _shadow: ShadowTask | None = None
-    _routed: bytes | None = None
-    _handle: ShadowHandle | None = None
-    _is_submitted: bool = False
-
-    def __post_init__(self) -> None:
-        self._captured = self._evaluation.capture()
-
-    def __enter__(self) -> "AnswerTap":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._shadow = None
-        if not self._is_submitted:
-            self._captured.drop()
-            if self._handle is not None:
-                self._handle.cancel()
-
-    async def write(self, raw: bytes) -> None:
-        """Pass the event to the caller, then capture it. Raises only what the caller's writer raises."""
-        await self._write(raw)
-        try:
-            if raw[:1] == _ROUTED_TAG:
-                self._routed = raw
-            elif is_chunk(raw):
-                self._captured.add(raw)
-                routed, self._routed = self._routed, None
-                if routed is not None:
-                    self._begun(routed)
-        except Exception:
-            _log.error("Failed to capture an answer for evaluation.", exc_info=True)
-
-    def finished(self, receipt: wire.Receipt, question: str) -> None:
-        """Submit the complete answer for evaluation, once, if it is a sample or has a shadow."""
-        if self._is_submitted or not (self._plan.sample or self._handle is not None):
-            return
-        self._is_submitted = True
-        candidate = self._plan.candidate(receipt.specialist)
-        answer = FinishedAnswer(receipt, question, self._captured, candidate, self._plan.sample)
-        self._evaluation.submit(answer, self._handle)
-
-    def _begun(self, raw: bytes) -> None:
-        """Send the shadow. Called at the first chunk: until then, the request may wait in the replica's queue, and a
-        copy would wait, too. `raw` is the earlier event that reported the replica's acceptance."""
-        shadow, self._shadow = self._shadow, None
-        if shadow is None:
-            return
-        receipt = wire.InferEvent.FromString(raw).routed
-        if self._plan.candidate(receipt.specialist).lane_id != shadow.order.candidate.lane_id:
-            self._handle = self._shadows.order(shadow, receipt)
-        if self._handle is None and not self._plan.sample:
-            self._captured.drop()
+    return operator_wire.ShadowCounts(**counts, shed=shed, compared=evaluated.compared, reasons=reasons)

@@ -1,5 +1,6 @@
 """One shadow of a request: the copied request, and the stream of its answer."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
@@ -7,36 +8,78 @@ from typing import Literal
 
 import grpc
 
+from admission.budgets import NoShadow
 from octet.rpc.handlers import CallerGone
 from octet.v1 import inference_pb2 as wire
 from router.dispatch.attempts import ContentKey, ReplicaAttempt, classify_failure
 from router.dispatch.dispatcher import StreamViolation, relay
 from router.dispatch.replicas.replica import Replica, ReplicaConnection
-from router.quality.answers import CapturedAnswer, ShadowAnswer, is_chunk
+from router.quality.answers import CancelReason, CapturedAnswer, ShadowAnswer, is_chunk
 from router.receipts import clip_bytes
 from router.request import OutgoingTrace
-from router.routing.dispatch_plan import Candidate, ShadowOrder
+from router.routing.dispatch_plan import MAX_SHADOW_NAME, Candidate, ShadowOrder, describe_order
 
 ShadowEnding = Literal["answered", "shed", "failed"]
+NotSentReason = Literal["no_replica", "no_memory", "no_choice", "same_lane", "quarantined", "no_answer"]
+StreamReason = Literal["refused", "too_long", "timed_out", "broken", "invalid", "error"]
+ShadowEndReason = NoShadow | NotSentReason | CancelReason | StreamReason | Literal[""]
+"""Why a shadow was shed or failed; empty if it was answered. docs/routing.md describes the reasons."""
 SHADOW_SUFFIX = "~shadow"  # marks the copy's request id in logs
 _ID_BYTES = 128  # the longest request id that replicas accept
 
 
-@dataclass(slots=True)
 class ShadowCounters:
-    """Counts since the start: ordered = answered + shed + failed + in flight."""
+    """Counts since the start: ordered = answered + shed + failed + not ended yet."""
 
-    ordered: int = 0
-    sent: int = 0
-    answered: int = 0
-    shed: int = 0
-    """Shadows that had no budget, memory or free slot, were refused or too long, or whose primary gave no answer."""
-    failed: int = 0
+    def __init__(self) -> None:
+        self.ordered = 0
+        self.sent = 0
+        self.ended: Counter[tuple[str, str]] = Counter()  # by ending and reason
 
-    def end(self, ending: ShadowEnding) -> None:
-        self.answered += ending == "answered"
-        self.shed += ending == "shed"
-        self.failed += ending == "failed"
+    def _count(self, ending: str) -> int:
+        return sum(number for (each, _), number in self.ended.items() if each == ending)
+
+    @property
+    def answered(self) -> int:
+        return self._count("answered")
+
+    @property
+    def shed(self) -> int:
+        return self._count("shed")
+
+    @property
+    def failed(self) -> int:
+        return self._count("failed")
+
+
+class OrderedShadow:
+    """What has become of an ordered shadow. Its end is counted once; later ends are ignored."""
+
+    __slots__ = ("_counters", "ending", "order", "reason", "replica")
+
+    def __init__(self, order: ShadowOrder, counters: ShadowCounters) -> None:
+        counters.ordered += 1
+        self._counters = counters
+        self.order = order
+        self.replica = ""  # the replica to which it was sent
+        self.ending: ShadowEnding | None = None
+        self.reason: ShadowEndReason = ""
+
+    def sent(self, replica: str) -> None:
+        self.replica = replica
+        self._counters.sent += 1
+
+    def end(self, ending: ShadowEnding, reason: ShadowEndReason = "") -> None:
+        if self.ending is None:
+            self.ending, self.reason = ending, reason
+            self._counters.ended[ending, reason] += 1
+
+    def write(self, receipt: wire.Receipt) -> None:
+        """Write into the receipt what has become of the shadow so far."""
+        order = receipt.between.shadow
+        describe_order(self.order, order)
+        order.outcome = self.ending or ("sent" if self.replica else "")
+        order.reason, order.replica = self.reason, clip_bytes(self.replica, MAX_SHADOW_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +114,18 @@ class ShadowStream:
     """Reads the answer to one shadow. A shadow affects neither the replica's breaker nor its counters."""
 
     def __init__(
-        self, replica: Replica, order: ShadowOrder, primary: wire.Receipt, captured: CapturedAnswer, num_bytes: int
+        self, replica: Replica, ordered: OrderedShadow, primary: wire.Receipt, captured: CapturedAnswer, num_bytes: int
     ) -> None:
         """`primary` is the original request's receipt as it was when a replica accepted that request."""
         self.replica = replica
-        self.order = order
+        self.ordered = ordered
+        self.order = ordered.order
         self.primary = primary
         self.captured = captured
         self.num_bytes = num_bytes  # bytes taken from the byte budget for the request
         self.content = b""
         self.broken: ReplicaConnection | None = None
         """The connection, if it broke after the replica had accepted the shadow."""
-        self.ending: ShadowEnding = "shed"  # a cancelled shadow counts as shed
         self.most_chunks = inf  # an answer has at most one chunk per token, plus one for held-back text
         self.span_id = ""  # set when the shadow is sent, if the request is traced
         self.began = self.ended = 0.0
@@ -91,25 +134,30 @@ class ShadowStream:
         self._lane = wire.Lane()
 
     async def listen(self, call: object) -> None:
-        """Read the stream to its end, and set `ending`. Raises CancelledError if cancelled."""
+        """Read the stream to its end, and record how it ended. Raises CancelledError if cancelled."""
         attempt = _UncountedAttempt(self.replica)
         attempt.call = call
         try:
             await relay(attempt, self._write, self)
         except CallerGone:
-            self.ending = "shed"
+            self.ordered.end("shed", "too_long")
         except StreamViolation:
-            self.ending = "failed"
+            self.ordered.end("failed", "invalid")
         except grpc.aio.AioRpcError as error:
             failure = classify_failure(error, self.replica.name, was_open=True, accepted=attempt.num_messages > 0)
-            self.ending = "shed" if failure.kind in ("free", "full") else "failed"
+            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                self.ordered.end("failed", "timed_out")
+            elif failure.kind in ("free", "full"):
+                self.ordered.end("shed", "refused")
+            else:
+                self.ordered.end("failed", "broken" if failure.is_break else "error")
             self.broken = attempt.connection if failure.is_break and attempt.num_messages > 0 else None
         else:
-            self.ending = "answered"
+            self.ordered.end("answered")
 
     def answer(self) -> ShadowAnswer | None:
         """Return the answer, whose capture the caller must drop. Without one, drop the capture and return None."""
-        if self.ending == "answered":
+        if self.ordered.ending == "answered":
             return ShadowAnswer(self._lane, self.usage, self.captured)
         self.captured.drop()
         return None
@@ -124,9 +172,9 @@ class ShadowStream:
         self._lane = accepted.lane
         return b""
 
-    def first_chunk(self) -> None: ...
+    def first_chunk(self, num_tokens: int) -> None: ...
 
-    def next_chunk(self) -> None: ...
+    def next_chunk(self, num_tokens: int) -> None: ...
 
     def finished(self, usage: wire.Usage) -> None:
         self.usage = usage

@@ -11,7 +11,7 @@ from octet.telemetry.outcomes import error_reasons, responsible_specialist
 from octet.v1 import control_pb2, error_pb2, inference_pb2
 from octet.v1 import slo_pb2 as wire
 from router.control.audit import unknown_name
-from router.observe.observers import RequestObserver
+from router.observe.observers import RequestObserver, TokenGap
 from router.request import Request
 
 SLO_HEADER = "octet-slo"  # HTTP header, and gRPC metadata key
@@ -54,10 +54,10 @@ class SloObjective:
         """The name and the target: counts against different targets must not be combined."""
         return self.name, self.target
 
-    def add(self, seconds: float) -> None:
-        self.samples += 1
+    def add(self, seconds: float, count: int = 1) -> None:
+        self.samples += count
         if seconds > self.target:
-            self.breached += 1
+            self.breached += count
 
 
 class MissedFirstToken(NamedTuple):
@@ -195,13 +195,13 @@ class SloMeter(SloWindows):
         super().resize(slo)
         self._begins = self._ends = 0.0
 
-    def gaps(self, now: float, seconds: Sequence[float]) -> None:
+    def gaps(self, now: float, gaps: Sequence[TokenGap]) -> None:
         self._touch(now)
         add = self._short.itl.add
-        for each in seconds:
-            add(each)
+        for seconds, count in gaps:
+            add(seconds, count)
             for objective in self._itl:
-                objective.add(each)
+                objective.add(seconds, count)
 
     def began(self, now: float, ttft: float, admission: float) -> None:
         """Record a first token. `ttft` and `admission` are the seconds since the request's arrival and admission."""
@@ -279,10 +279,10 @@ class SloTracker(RequestObserver):
     def config(self) -> SloConfig:
         return self._ensemble.slo
 
-    def gaps(self, specialist: str, seconds: Sequence[float]) -> None:
+    def gaps(self, specialist: str, gaps: Sequence[TokenGap]) -> None:
         meter = self.meters.get(specialist)
         if meter is not None:
-            meter.gaps(self._wall(), seconds)
+            meter.gaps(self._wall(), gaps)
 
     def began(self, specialist: str, ttft: float, admission: float) -> None:
         meter = self.meters.get(specialist)
@@ -389,7 +389,7 @@ class SloTracker(RequestObserver):
         if breaker.HasField("pass_rate"):
             slo.pass_rate = breaker.pass_rate
         if breaker.HasField("floor"):
-            slo.floor = breaker.floor
+            slo.floor, slo.floor_learned = breaker.floor, breaker.floor_learned
             slo.objectives.append(_correctness_to_wire(breaker))
         if short.answered:
             slo.preempted_once = short.preempted / short.answered
@@ -453,6 +453,7 @@ def _correctness_to_wire(breaker: control_pb2.BreakerInfo) -> wire.Objective:
         current=rate,
         met=rate is None or rate >= breaker.floor,
         burns=[wire.Burn(window_seconds=breaker.window_seconds, samples=breaker.samples, rate=burn)],
+        learned=breaker.floor_learned,
     )
 
 
@@ -465,7 +466,8 @@ def format_slo_header(slo: wire.Slo) -> str:
             values = "".join(f";{each}={_format_number(getattr(latency, each))}" for each in _HEADER_QUANTILES[name])
             members.append(f"{name}{values};n={latency.samples}")
     if slo.HasField("pass_rate"):
-        floor = f";floor={_format_number(slo.floor)}" if slo.HasField("floor") else ""
+        learned = ";learned" if slo.floor_learned else ""
+        floor = f";floor={_format_number(slo.floor)}{learned}" if slo.HasField("floor") else ""
         members.append(f"correctness;rate={_format_number(slo.pass_rate)}{floor};n={slo.judged}")
     if slo.answered:
         members.append(f"preempted;share={_format_number(slo.preempted_once)};n={slo.answered}")

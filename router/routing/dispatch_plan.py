@@ -5,10 +5,11 @@ numbers. The RPCs Route and Generate plan with the same function.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
+from admission.demand import LOWEST_CLASS, DemandClass
 from admission.knobs import UNSPECIFIED_INTENT
 from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig
 from octet.rpc.refusal import Refusal
@@ -16,12 +17,16 @@ from octet.v1 import inference_pb2 as wire
 from router.receipts import clip_bytes, clip_list
 from router.refusals import below_priority_floor, no_fit_replica, specialist_demoted
 from router.request import Request
-from router.routing.policy import configured_fallback, limit_adapters
+from router.routing.classifier.base import Distribution
+from router.routing.policy import configured_fallbacks, limit_adapters
 
-ShadowReason = Literal["low_confidence", "fresh_lane", "demoted"]
+CountedReason = Literal[
+    "low_confidence", "rule_routed"
+]  # shadows for other reasons evaluate a lane: no credit is needed
+ShadowReason = CountedReason | Literal["fresh_lane", "demoted"]
 UniformSource = Callable[[], float]  # draws from [0, 1)
 MAX_BETWEEN_BYTES = 400  # maximum bytes of the plan on a receipt
-_MAX_NAME = 64
+MAX_SHADOW_NAME = _MAX_NAME = 64
 _MAX_WHY = 112  # maximum bytes of `why` and `lead` together
 _TAG_BYTES = 2
 _MAX_KNOBS_BY = 24
@@ -70,8 +75,10 @@ class SpecialistStatus:
     unfit_reason: str = ""
     """The reason, for callers, why no reachable replica can answer; empty if one can or none is reachable."""
     candidate: LaneStatus | None = None
+    is_suspect: bool = False  # whether one of its newest judged answers is degenerate: all its answers are evaluated
     adapter_names: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Maps each adapter that callers may name to the name that replicas use."""
+    is_learning: bool = False  # whether its floor is being learned, so that more of its answers are judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +133,12 @@ class Candidate:
     revision: str = ""  # the revision that replicas must have; empty for any
     fresh: bool = False
     excluded: frozenset[str] = frozenset()  # names of replicas that must not get the request
+    is_bare: bool = False  # whether the specialist answers without its system prompt
+
+    @property
+    def experts(self) -> tuple[str, ...]:
+        """The specialist and its adapters, by the names that callers use; none for a bare model."""
+        return () if self.is_bare else (self.specialist, *self.names)
 
     def fits(self, replica: str, revision: str, adapters: Container[str]) -> bool:
         """Whether the replica may get the request. `revision` is "" if unknown. Adapters that the caller named are not
@@ -138,7 +151,14 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class ShadowOrder:
     candidate: Candidate
+    """Without a specialist, the classifier is asked while the answer is computed (`choose_shadow`)."""
     why: ShadowReason
+
+
+def describe_order(order: ShadowOrder, target: wire.ShadowOrder) -> None:
+    target.specialist = clip_bytes(order.candidate.specialist, _MAX_NAME)
+    target.adapters[:] = clip_list(order.candidate.names, _MAX_ADAPTER, _MAX_ADAPTERS)
+    target.why = order.why
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +167,13 @@ class DispatchPlan:
     shadow: ShadowOrder | None
     sample: bool  # whether the answer is evaluated
     between: wire.Between
+    lead: str = ""  # the specialist whose knobs apply; empty if none serves
+    demand: DemandClass = LOWEST_CLASS  # how the request counts as demand for `lead`
+    is_withheld: bool = False
+    """Whether the request is kept away from `lead`, by escalation or by a floor. The first candidate is then the second
+    choice, and is asked only while it has room."""
     refusal: Refusal | None = None
+    otherwise: Refusal | None = None  # the refusal if no candidate has room; None for what the replicas said
 
     def candidate(self, specialist: str) -> Candidate:
         """Return the specialist's candidate; if the plan has none, a candidate without adapters."""
@@ -158,6 +184,15 @@ def plan_dispatch(request: Request, ensemble: Ensemble, status: FleetStatus, uni
     """Plan the dispatch of a request whose decision names a primary. An answer that may contain tool calls and an
     embedding are neither evaluated nor compared, because verifiers read only text."""
     return _Planning(request, ensemble, status).plan(uniform)
+
+
+def choose_shadow(
+    request: Request, ensemble: Ensemble, status: FleetStatus, distribution: Distribution
+) -> ShadowOrder | None:
+    """Return the order for the shadow of a request that was routed without the classifier, given the classifier's
+    opinion; None if no other specialist serves."""
+    candidate = _Planning(request, ensemble, status).best_other(distribution)
+    return None if candidate is None else ShadowOrder(candidate, "rule_routed")
 
 
 class _Planning:
@@ -176,30 +211,52 @@ class _Planning:
             reason = primary.reason or primary.correctness
             refusal = specialist_demoted(primary.name, reason, rejected, forced=bool(request.force))
             return self._refuse(refusal, first, knobs)
-        if request.priority < knobs.floor:
-            intent = request.intent or UNSPECIFIED_INTENT
-            refusal = below_priority_floor(intent, first, knobs.floor, knobs.floor_by, request.priority)
-            return self._refuse(refusal, first, knobs)
         second = self._second_specialist(first)
+        if request.priority < knobs.floor:
+            return self._plan_below_floor(first, second, knobs, uniform)
         reasons = [self.status.specialists[name].unfit_reason for name in (first, second) if name]
         if all(reasons):
             return self._refuse(no_fit_replica(reasons), first, knobs)
-        moved = bool(second) and self._moves_to_second(first, second, knobs)
+        moved = self._can_move(first, second) and knobs.is_escalated and self._is_below(knobs.threshold)
         shadow = None if moved or not request.has_text_answer else self._order_shadow(first, knobs, uniform)
         order = (second, first) if moved else (first, second)
+        return self._dispatch(order, first, knobs, shadow, uniform, self._why(first, knobs, moved))
+
+    def _plan_below_floor(self, first: str, second: str, knobs: IntentKnobs, uniform: UniformSource) -> DispatchPlan:
+        """Offer the request to the second choice; if there is none, or it has no room, the request is refused."""
+        request, intent = self.request, self.request.intent or UNSPECIFIED_INTENT
+        refusal = below_priority_floor(intent, first, knobs.floor, knobs.floor_by, request.priority)
+        if not second or self.status.specialists[second].unfit_reason:
+            return self._refuse(refusal, first, knobs)
+        why = f"priority {request.priority} is below the floor {knobs.floor} of {first}"
+        return replace(self._dispatch((second,), first, knobs, None, uniform, why), otherwise=refusal)
+
+    def _dispatch(
+        self,
+        order: tuple[str, ...],
+        lead: str,
+        knobs: IntentKnobs,
+        shadow: ShadowOrder | None,
+        uniform: UniformSource,
+        why: str,
+    ) -> DispatchPlan:
         candidates = tuple(self._candidate(name) for name in order if name)
-        between = self._between(candidates[0].specialist, candidates[0], shadow, knobs, self._why(first, knobs, moved))
-        sample = request.has_text_answer and self._is_sampled(candidates[0], shadow, uniform)
-        return DispatchPlan(candidates, shadow, sample, between)
+        between = self._between(order[0], candidates[0], shadow, knobs, why)
+        sample = self.request.has_text_answer and self._is_sampled(candidates[0], shadow, uniform)
+        demand = self._demand(lead)
+        return DispatchPlan(candidates, shadow, sample, between, lead, demand, is_withheld=order[0] != lead)
+
+    def _demand(self, lead: str) -> DemandClass:
+        can_move = self._can_move(lead, self._second_specialist(lead))
+        return DemandClass.of(self.request.priority, self.decision.confidence if can_move else None)
 
     def _first_specialist(self) -> tuple[str, list[str]]:
         """Return the specialist to ask ("" if none is suitable), and why others were rejected. The primary is asked if
-        it serves, else its fallback, else the second choice."""
+        it serves, else its fallbacks (the intent's, then its own), else the second choice."""
         primary, rejected = self.primary, list[str]()
         if primary.serves:
             return primary.name, rejected
-        fallback = self._fallback(primary.name)
-        for name in dict.fromkeys((fallback, self.decision.second_choice)):
+        for name in dict.fromkeys((*self._fallbacks(primary.name), self.decision.second_choice)):
             if not name or name == primary.name:
                 continue
             objection = self._objection(name)
@@ -208,14 +265,11 @@ class _Planning:
             rejected.append(f"{name} cannot be the fallback: {objection}")
         return "", rejected
 
-    def _fallback(self, specialist: str) -> str:
-        """Return the configured fallback; "" if there is none, if the caller forces specialists, or for an embedding:
-        embeddings of different models cannot be compared."""
-        return (
-            ""
-            if self.request.force or self.request.embed
-            else configured_fallback(specialist, self.request, self.ensemble)
-        )
+    def _fallbacks(self, specialist: str) -> tuple[str, ...]:
+        """Return the configured fallbacks; none if the caller forces specialists, and none for a bare model or an
+        embedding: embeddings of different models cannot be compared."""
+        is_bound = self.request.force or self.request.embed or self.decision.is_bare
+        return () if is_bound else configured_fallbacks(specialist, self.request, self.ensemble)
 
     def _objection(self, name: str) -> str:
         fallback = self.status.specialists[name]
@@ -232,24 +286,23 @@ class _Planning:
             return ""
         return name if self.request.priority >= self.status.knobs(self.request.intent, name).floor else ""
 
-    def _moves_to_second(self, first: str, second: str, knobs: IntentKnobs) -> bool:
-        """Whether escalation moves the request to the second choice. It does if the routing confidence is low, and
-        escalation is active for the primary but not for the second choice."""
-        return (
-            first == self.primary.name
-            and knobs.is_escalated
-            and self._is_below(knobs.threshold)
-            and not self.status.knobs(self.request.intent, second).is_escalated
-        )
+    def _can_move(self, first: str, second: str) -> bool:
+        """Whether escalation of `first` can move the request to the second choice if its confidence is low. It cannot
+        if escalation also relieves the second choice."""
+        is_relieved = bool(second) and self.status.knobs(self.request.intent, second).is_escalated
+        return bool(second) and first == self.primary.name and not is_relieved
 
     def _is_below(self, threshold: float) -> bool:
         return self.decision.confidence is not None and self.decision.confidence < threshold
 
     def _candidate(self, specialist: str, lane: LaneStatus | None = None) -> Candidate:
-        """Return the candidate with the caller's adapters, else the lane's, limited by `max_experts`."""
+        """Return the candidate with the caller's adapters, else the lane's, limited by `max_experts`. A bare model has
+        none, and its answers count for no lane."""
         request, status = self.request, self.status.specialists[specialist]
         lane = lane or status.lane
         excluded = self.status.drained | lane.unfit
+        if self.decision.is_bare:
+            return Candidate(specialist, revision=lane.revision, excluded=excluded, is_bare=True)
         if request.adapters:
             names = limit_adapters(request.adapters, request.max_experts)
             adapters = tuple(status.adapter_names.get(name, name) for name in names)
@@ -263,7 +316,7 @@ class _Planning:
     def _order_shadow(self, first: str, knobs: IntentKnobs, uniform: UniformSource) -> ShadowOrder | None:
         """Return a shadow order for the first reason that applies, or None. Each reason has its own probability."""
         for rate, candidate, why in self._shadow_reasons(first, knobs):
-            if candidate.lane_id and (rate >= 1 or uniform() < rate):
+            if (candidate.lane_id or not candidate.specialist) and (rate >= 1 or uniform() < rate):
                 return ShadowOrder(candidate, why)
         return None
 
@@ -282,32 +335,54 @@ class _Planning:
                 yield rates.fresh_rate, self._candidate(other), "fresh_lane"
             if primary is serving and self._is_below(knobs.threshold):
                 yield 1.0, self._candidate(other), "low_confidence"
+        if primary is serving and self.decision.source in ("rule", "intent") and not self.request.adapters:
+            intent = self.request.intent or UNSPECIFIED_INTENT
+            rate = next((each.shadow_rate for each in self.ensemble.intents if each.name == intent), 0.0)
+            if rate:
+                yield rate, Candidate(""), "rule_routed"
+
+    def best_other(self, distribution: Distribution) -> Candidate | None:
+        """Return the likeliest specialist that serves, except the primary and those that the caller excludes."""
+        for name, _ in distribution.scores:
+            status = self.status.specialists.get(name)
+            if status is not None and status.serves and name not in (self.primary.name, *self.request.exclude):
+                candidate = self._candidate(name)
+                return candidate if candidate.lane_id else None
+        return None
 
     def _other_specialist(self, first: str) -> str:
         """Return a serving specialist to compare with `first`; "" if there is none."""
-        for name in (self.decision.second_choice, self._fallback(first)):
+        for name in (self.decision.second_choice, *self._fallbacks(first)):
             if name and name not in (first, self.primary.name) and self.status.specialists[name].serves:
                 return name
         return ""
 
     def _is_sampled(self, first: Candidate, shadow: ShadowOrder | None, uniform: UniformSource) -> bool:
-        """Whether to evaluate the answer: always if there is a shadow to compare it with, otherwise at random."""
+        """Whether to evaluate the answer: always if there is a shadow to compare it with or the lane is suspect,
+        otherwise at random."""
         if shadow is not None or not first.lane_id:
             return shadow is not None
+        if self.status.specialists[first.specialist].is_suspect:
+            return True
         rates = self.ensemble.correctness
-        return uniform() < (rates.fresh_sample_rate if first.fresh else rates.sample_rate)
+        is_new = first.fresh or self.status.specialists[first.specialist].is_learning
+        return uniform() < (rates.fresh_sample_rate if is_new else rates.sample_rate)
 
     def _why(self, first: str, knobs: IntentKnobs, moved: bool) -> str:
         primary = self.primary
         if first != primary.name:
-            return f"fallback {first} is used because {primary.reason or primary.correctness}"
+            intent = next((each for each in self.ensemble.intents if each.name == self.request.intent), None)
+            of = f" of the intent {intent.name}" if intent is not None and intent.fallback == first else ""
+            return f"fallback {first}{of} is used because {primary.reason or primary.correctness}"
         if moved:
             low = f"confidence {self.decision.confidence:.2f} is below {knobs.threshold:.2f}"
             return f"escalation relieves {primary.name}: {low}"
         return ""
 
     def _refuse(self, refusal: Refusal, first: str, knobs: IntentKnobs) -> DispatchPlan:
-        return DispatchPlan((), None, False, self._between(first, None, None, knobs, ""), refusal)
+        is_below = bool(first) and self.request.priority < knobs.floor
+        between, demand = self._between(first, None, None, knobs, ""), self._demand(first)
+        return DispatchPlan((), None, False, between, first, demand, is_withheld=is_below, refusal=refusal)
 
     def _between(
         self, lead: str, asked: Candidate | None, shadow: ShadowOrder | None, knobs: IntentKnobs, why: str
@@ -316,23 +391,21 @@ class _Planning:
         refusal."""
         primary = self.primary
         other = clip_bytes(lead, _MAX_NAME) if lead != primary.name else ""
-        lane, order = "", None
+        lane = ""
         if asked is not None and asked.lane_id:
             lane = "fresh" if asked.fresh else "serving"
-        if shadow is not None:
-            names = clip_list(shadow.candidate.names, _MAX_ADAPTER, _MAX_ADAPTERS)
-            specialist = clip_bytes(shadow.candidate.specialist, _MAX_NAME)
-            order = wire.ShadowOrder(specialist=specialist, adapters=names, why=shadow.why)
-        return wire.Between(
+        between = wire.Between(
             correctness=primary.correctness,
             instead_of=(
                 clip_bytes(primary.name, _MAX_NAME) if asked is not None and asked.specialist != primary.name else ""
             ),
             why=clip_bytes(why, _MAX_WHY - len(other.encode()) - _TAG_BYTES),
             lane=lane,
-            shadow=order,
             shadow_threshold=knobs.threshold,
             priority_floor=knobs.floor,
             knobs_by=clip_bytes(knobs.by, _MAX_KNOBS_BY),
             lead=other,
         )
+        if shadow is not None:
+            describe_order(shadow, between.shadow)
+        return between

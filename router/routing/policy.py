@@ -79,13 +79,13 @@ def effective_sampling(request: Request, task: TaskConfig) -> wire.Sampling:
 def effective_max_tokens(
     request: Request, task: TaskConfig, specialist: SpecialistConfig | None
 ) -> tuple[int, MaxTokensSource]:
-    """Return the caller's limit; without one, the lower of the task's and specialist's, but at least `min_tokens`. Also
-    return what set it."""
+    """Return the caller's limit; without one, the lower of the task's and the specialist's own, if it has one, but at
+    least `min_tokens`. Also return what set it."""
     if request.max_tokens is not None:
         return request.max_tokens, "caller"
     source: MaxTokensSource = "task"
     limit = task.max_tokens
-    if specialist is not None and specialist.max_tokens < limit:
+    if specialist is not None and specialist.max_tokens is not None and specialist.max_tokens < limit:
         limit, source = specialist.max_tokens, "specialist"
     least = request.min_tokens or 0
     return (least, "caller") if least > limit else (limit, source)
@@ -106,7 +106,7 @@ def build_replica_request(
 ) -> specialist_wire.GenerateRequest:
     """Return the message for a replica. `adapters` are the names that replicas use."""
     max_tokens, first_token_ms = request.decision.max_tokens, None
-    if request.max_tokens is None:
+    if request.max_tokens is None and specialist.max_tokens is not None:
         max_tokens = min(max_tokens, max(specialist.max_tokens, request.min_tokens or 0))
     if specialist.context is not None:
         max_tokens = min(max_tokens, specialist.context)
@@ -147,10 +147,10 @@ def build_replica_request(
 
 
 def _messages(request: Request, specialist: SpecialistConfig) -> Sequence[wire.Message]:
-    """Return the messages with the specialist's system prompt first. A caller's system message is appended to it,
-    because many chat templates accept only one."""
+    """Return the messages with the specialist's system prompt first, unless its bare model answers. A caller's system
+    message is appended to it, because many chat templates accept only one."""
     messages = request.messages
-    if not specialist.system:
+    if not specialist.system or request.decision.is_bare:
         return messages
     if messages[0].role == SYSTEM:
         return [wire.Message(role=SYSTEM, content=f"{specialist.system}\n\n{messages[0].content}"), *messages[1:]]
@@ -260,9 +260,11 @@ class RoutingPolicy:
             decision = choose_default(CLASSIFIER_UNAVAILABLE, request, ensemble)
         else:
             decision = choose_by_classifier(request, ensemble, scores, digest, self._topics)
+        if not decision.primary:
+            decision = choose_bare(decision, request, ensemble)
         task = find_task(request, ensemble)
         specialist = self.specialists[decision.primary] if decision.primary else None
-        requested = requested_adapters(request, specialist)
+        requested = () if decision.is_bare else requested_adapters(request, specialist)
         adapters = limit_adapters(requested, request.max_experts)
         max_tokens, max_tokens_from = effective_max_tokens(request, task, specialist)
         notes = (*result.notes, *notes)
@@ -301,9 +303,16 @@ class RoutingPolicy:
 
 
 def configured_fallback(specialist: str, request: Request, ensemble: Ensemble) -> str:
-    """Return the specialist's fallback; "" if it has none or the caller excluded the fallback."""
-    fallback = ensemble.specialist(specialist).fallback
-    return fallback if fallback is not None and fallback not in request.exclude else ""
+    """Return the first of `configured_fallbacks`; "" if there is none."""
+    return next(iter(configured_fallbacks(specialist, request, ensemble)), "")
+
+
+def configured_fallbacks(specialist: str, request: Request, ensemble: Ensemble) -> tuple[str, ...]:
+    """Return the fallback of the request's intent, then that of the specialist, without those that the caller
+    excluded."""
+    intent = next((each.fallback for each in ensemble.intents if each.name == request.intent), None)
+    names = dict.fromkeys((intent, ensemble.specialist(specialist).fallback))
+    return tuple(name for name in names if name is not None and name not in (specialist, *request.exclude))
 
 
 def _choose_forced(request: Request, intent: IntentConfig | None) -> RuleResult:
@@ -375,6 +384,16 @@ def choose_default(
         dict(scores).get(default, 0.0) if scores else None,
         digest,
     )
+
+
+def choose_bare(unrouted: RoutingDecision, request: Request, ensemble: Ensemble) -> RoutingDecision:
+    """Choose the bare model for a request that no specialist fits. The request stays unrouted if none is configured, if
+    the caller excluded its specialist, or if the caller named adapters, which the bare model does without."""
+    bare = ensemble.bare
+    if bare is None or bare in request.exclude or request.adapters:
+        return unrouted
+    why = f"the bare model of {bare} answers, without system prompt and adapters, because {unrouted.why}"
+    return replace(unrouted, source="bare", decided_by="bare", why=why, primary=bare)
 
 
 def ensemble_scores(distribution: Distribution, ensemble: Ensemble) -> Scores:

@@ -10,7 +10,7 @@ from router.routing.classifier.base import Classifier
 from router.routing.policy import NO_CLASSIFIER_NOTE, RoutingPolicy
 from router.routing.validation import RequestValidator
 
-_WITHOUT_CLASSIFIER = (wire.DECISION_SOURCE_UNSPECIFIED, wire.DECISION_SOURCE_DEFAULT)
+_WITHOUT_CLASSIFIER = (*(wire.DECISION_SOURCE_UNSPECIFIED, wire.DECISION_SOURCE_DEFAULT, wire.DECISION_SOURCE_BARE),)
 """The possible sources of a decision if the classifier did not answer."""
 _TOLERANCE = 1e-9
 

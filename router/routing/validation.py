@@ -7,12 +7,13 @@ from typing import Any
 
 from octet.clock import Clock
 from octet.limits import MAX_PROMPT_BYTES, Range, shorten
-from octet.rpc.checks import FieldChecks, ToolChecks, check_unique, message_texts
+from octet.rpc.checks import ASSISTANT, FieldChecks, ToolChecks, check_unique, message_texts
 from octet.rpc.messages import copy_message
 from octet.rpc.refusal import deadline_exceeded, invalid_field, prompt_too_large
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2 as specialist_wire
 from router.request import ANONYMOUS, SESSION_METADATA_KEY, CallerIdentity, Request, Tracer, identify_session
+from router.routing.normal_text import standardize, trim
 
 REQUEST_BYTES = 3 << 20
 """Larger than the longest prompt with the largest tools and structure, so that the limit of the prompt decides. Leaves
@@ -44,7 +45,7 @@ RANGES: Mapping[str, Range] = {
 """The range of each number, by wire field."""
 SIZES: Mapping[str, int] = {
     **dict.fromkeys(("request_id", "messages.tool_calls.id", "session_id"), 128),
-    "user_id": 256,
+    **dict.fromkeys(("user_id", "ticket"), 256),
     **dict.fromkeys(("intent", "force_specialists", "exclude_specialists", "adapters", "tenant_salt"), 64),
     "template": 100_000,
     **dict.fromkeys(("prompt", "body", "messages"), MAX_PROMPT_BYTES),  # in total, after template and body are applied
@@ -151,25 +152,28 @@ class RequestValidator:
             tools=tools,
             tool_choice=tool_choice,
             embed=message.embed,
+            ticket=check.identifier("ticket", message.ticket),
         )
 
     def _messages(self, message: wire.InferRequest) -> Sequence[wire.Message]:
-        prompt = self._check.text("prompt", message.prompt)
-        template = self._check.text("template", message.template)
-        body = self._check.text("body", message.body)
         if not message.messages:
-            if not prompt or prompt.isspace():
-                value = "only whitespace" if prompt else "''"
+            check = self._check.text
+            prompt, body = (check(name, trim(check(name, getattr(message, name)))) for name in ("prompt", "body"))
+            template = check("template", standardize(check("template", message.template)))
+            if not prompt:
+                value = "only whitespace" if message.prompt else "''"
                 raise invalid_field("prompt", "text with visible characters", value)
-            return (wire.Message(role=USER, content=fill_template(template, prompt, body, SIZES["messages"])),)
+            return (wire.Message(role=USER, content=trim(fill_template(template, prompt, body, SIZES["messages"]))),)
         for field in ("prompt", "template", "body"):
             if getattr(message, field):
                 raise invalid_field(field, "unset when messages are given", "both")
-        self._check.messages(message.messages)
-        if not any(each.role == USER and each.content.strip() for each in message.messages):
-            limit = "a conversation with a user message that is not empty"
-            raise invalid_field("messages", limit, f"{len(message.messages)} messages without one")
         copies: Sequence[wire.Message] = specialist_wire.Chat(messages=message.messages).messages
+        for each in copies:
+            _standardize_message(each)
+        self._check.messages(copies)
+        if not any(each.role == USER and each.content for each in copies):
+            limit = "a conversation with a user message that is not empty"
+            raise invalid_field("messages", limit, f"{len(copies)} messages without one")
         return copies
 
     def _timeout(self, timeout_ms: int | None, seconds_left: float | None) -> float:
@@ -262,6 +266,15 @@ class RequestChecks(FieldChecks):
             allowed = f"a printable session id of at most {limit} bytes"
             raise invalid_field("metadata", allowed, f"session_id {shorten(session)}")
         return metadata
+
+
+def _standardize_message(message: wire.Message) -> None:
+    """Standardise a message in place. An assistant's message stays as it is: it repeats what a model wrote, which must
+    be found in the cache. Only a user's message is trimmed."""
+    if message.role != ASSISTANT:
+        content = trim(message.content) if message.role == USER else standardize(message.content)
+        if content != message.content:
+            message.content = content
 
 
 _NOT_FOR_EMBEDDINGS = (

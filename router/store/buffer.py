@@ -107,7 +107,7 @@ class WriteBuffer:
         if not _is_valid_row(row):
             self.dropped_comparisons += 1
             return
-        self._num_bytes += len(row.raw)
+        self._num_bytes += row.num_bytes
         self._comparisons.append(row)
         self._shrink()
 
@@ -126,7 +126,7 @@ class WriteBuffer:
             most = max(1, min(_BATCH_ROWS, self.most_rows // 4))
             receipts = [self._receipts.popitem(last=False)[1] for _ in range(min(most, len(self._receipts)))]
             comparisons = [self._comparisons.popleft() for _ in range(min(most, len(self._comparisons)))]
-            self._num_bytes -= sum(len(row.raw) for row in receipts) + sum(len(row.raw) for row in comparisons)
+            self._num_bytes -= sum(len(row.raw) for row in receipts) + sum(row.num_bytes for row in comparisons)
             self._batch = rows.WriteBatch(self._num_batches, counts, receipts, comparisons, self.verdicts.take(most))
         return self._batch
 
@@ -210,4 +210,4 @@ class WriteBuffer:
             elif comparison is not None:
                 self._comparisons.popleft()
                 self.dropped_comparisons += 1
-                self._num_bytes -= len(comparison.raw)
+                self._num_bytes -= comparison.num_bytes

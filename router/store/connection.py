@@ -151,6 +151,7 @@ def _connect(path: str) -> sqlite3.Connection:
         raw.execute("PRAGMA journal_mode = WAL").close()  # other processes can read during a write
         raw.execute("PRAGMA synchronous = FULL").close()  # the log is synced before a commit returns
         raw.execute("PRAGMA foreign_keys = OFF").close()
+        raw.execute("PRAGMA secure_delete = FAST").close()  # overwrite deleted texts where that needs no more writes
     except sqlite3.Error:
         raw.close()
         raise

@@ -138,9 +138,9 @@ class Database:
                 [(number, *_receipt_values(row)) for number, row in self._numbered("receipts", batch.receipts)],
             )
             self._execute_each(
-                "INSERT INTO comparisons (number, at_ms, request_id, raw) VALUES (?, ?, ?, ?)",
+                "INSERT INTO comparisons (number, at_ms, request_id, raw, text) VALUES (?, ?, ?, ?, ?)",
                 [
-                    (n, row.at_ms, row.request_id, row.raw)
+                    (n, row.at_ms, row.request_id, row.raw, row.text or None)
                     for n, row in self._numbered("comparisons", batch.comparisons)
                 ],
             )
@@ -181,13 +181,21 @@ class Database:
         found = self._execute(f"SELECT {RECEIPT_COLUMNS} FROM receipts WHERE request_id = ?", (request_id,))  # noqa: S608
         return receipt_from_row(found[0]) if found else None
 
-    def comparisons(self, since_ms: int, after: int, most: int) -> list[tuple[int, rows.ComparisonRow]]:
+    def comparisons(
+        self, since_ms: int, after: int, most: int, texts_since_ms: int = 0
+    ) -> list[tuple[int, rows.ComparisonRow]]:
+        """Read a page of comparisons, oldest first. Texts from before `texts_since_ms` have expired: they are left
+        out, even if they are not deleted yet."""
         found = self._execute(
-            "SELECT number, at_ms, request_id, raw FROM comparisons "
+            "SELECT number, at_ms, request_id, raw, text FROM comparisons "
             "WHERE number > ? AND at_ms >= ? ORDER BY number LIMIT ?",
             (after, since_ms, most),
         )
-        return [(int(number), rows.ComparisonRow(int(at_ms), name, bytes(raw))) for number, at_ms, name, raw in found]
+        texts = (bytes(row[4] or b"") if int(row[1]) >= texts_since_ms else b"" for row in found)
+        return [
+            (int(number), rows.ComparisonRow(int(at_ms), name, bytes(raw), text))
+            for (number, at_ms, name, raw, _), text in zip(found, texts, strict=True)
+        ]
 
     def audit(self, most: int, subject: str, before: int) -> list[rows.AuditRow]:
         wanted, values = ("subject = ? AND ", (subject,)) if subject else ("", ())

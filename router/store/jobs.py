@@ -19,6 +19,7 @@ _DUE = "due_ms <= ?"
 _LATE = "deadline_ms <= ?"
 _PAGE_ROWS = 256
 _PRUNE_ROWS = 64
+_MEASURED_JOBS = 16  # a wait is estimated from the times of this many answered jobs
 _DUE_AT_ONCE = 0  # due for every router, even if their clocks differ
 ENDED_STATUSES = ("done", "failed", "cancelled")
 EndedStatus = Literal["done", "failed", "cancelled"]
@@ -113,6 +114,28 @@ class JobScan(NamedTuple):
     has_late: bool  # whether an unclaimed job is past its deadline
     leases: Sequence[JobLease]
     progress: Sequence[JobProgress]  # progress of the watched jobs that exist
+
+
+class JobBacklog(NamedTuple):
+    """What a queued job waits for."""
+
+    is_claimed: bool  # whether a router already has it
+    due_ms: int  # no router claims it earlier
+    ahead: int  # queued jobs of a higher priority, or older ones of the same
+    claimed: int  # jobs that routers serve now
+    seconds: Sequence[float]  # how long the last answered jobs ran
+
+    def estimate_ms(self, slots: int, now_ms: int) -> int | None:
+        """Estimate the time until the job is served, if routers serve at least `slots` jobs at once. Return None if no
+        answered job was measured."""
+        pause = max(0, self.due_ms - now_ms)
+        slots = max(slots, self.claimed)
+        excess = self.ahead + self.claimed - slots
+        if self.is_claimed or excess < 0:
+            return 0 if self.is_claimed else pause
+        if not self.seconds or not slots:
+            return None
+        return max(pause, round(1000 * (excess + 1) * sum(self.seconds) / len(self.seconds) / slots))
 
 
 class RunJobs(Protocol):
@@ -231,6 +254,26 @@ class JobTable:
 
     def get(self, job_id: str, tenant: str) -> JobRow | None:
         return self._find_one("id = ? AND tenant = ?", job_id, tenant)
+
+    def backlog(self, row: JobRow) -> JobBacklog | None:
+        """Return what the job waits for; None if it is not queued any more."""
+        found = self._execute("SELECT owner, due_ms FROM jobs WHERE id = ? AND status = 'queued'", (row.id,))
+        if not found:
+            return None
+        before = "priority > ? OR (priority = ? AND number < ?)"
+        ((ahead,),) = self._execute(
+            f"SELECT COUNT(*) FROM jobs WHERE {_FREE} AND ({before})",  # noqa: S608
+            (row.priority, row.priority, row.number),
+        )
+        ((claimed,),) = self._execute(f"SELECT COUNT(*) FROM jobs WHERE owner <> '' AND {_LIVE}")  # noqa: S608
+        seconds = self._execute(
+            "SELECT ended_ms - started_ms FROM jobs WHERE status = 'done' AND started_ms IS NOT NULL "
+            "ORDER BY ended_ms DESC LIMIT ?",
+            (_MEASURED_JOBS,),
+        )
+        ((owner, due_ms),) = found
+        measured = [max(0, int(milliseconds)) / 1000 for (milliseconds,) in seconds]
+        return JobBacklog(bool(owner), int(due_ms), int(ahead), int(claimed), measured)
 
     def newest(self, tenant: str, most: int, before: str) -> list[JobRow] | None:
         """List the tenant's jobs, newest first; if `before` is given, only jobs older than that job. Return None if the

@@ -83,7 +83,14 @@ ADD_RESPONSES: Migration = (
     "CREATE INDEX responses_age ON responses (created_ms, id, tenant, num_bytes)",
 )
 """The index contains all that pruning reads, so that it never reads the texts."""
-MIGRATIONS: Sequence[Migration] = (INITIAL_SCHEMA, ADD_JOBS, ADD_RECEIPT_LABELS, ADD_SLICES, ADD_RESPONSES)
+ADD_COMPARISON_TEXTS: Migration = (
+    "ALTER TABLE comparisons ADD COLUMN text {blob}",
+    "CREATE INDEX comparisons_text ON comparisons (number, at_ms) WHERE text IS NOT NULL",
+)
+MIGRATIONS: Sequence[Migration] = (
+    *(INITIAL_SCHEMA, ADD_JOBS, ADD_RECEIPT_LABELS, ADD_SLICES, ADD_RESPONSES),
+    ADD_COMPARISON_TEXTS,
+)
 
 
 def migrate(connection: DatabaseConnection, ensemble: str, identity: str, migrations: Sequence[Migration]) -> None:

@@ -101,7 +101,7 @@ class ReceiptRow(NamedTuple):
     at_ms: int
     raw: bytes
     labels: ReceiptLabels = ReceiptLabels()
-    judged: str = ""  # the verifier's outcome, if the answer was evaluated
+    judged: str = ""  # a StoredVerdict, if the answer was evaluated
 
 
 class ReceiptQuery(NamedTuple):
@@ -126,10 +126,31 @@ class VerdictRow(NamedTuple):
     judged: str
 
 
+class StoredVerdict(NamedTuple):
+    """The verdict on an answer, as it is stored in the column `judged`."""
+
+    outcome: str
+    kind: str = ""  # what gave it: verifier, cut or degenerate; verdicts of older versions have none
+    why: str = ""
+
+    def pack(self) -> str:
+        text = ":".join(self).rstrip(":").replace("\0", " ")
+        return text.encode("utf-8", "replace")[:MAX_KEY_BYTES].decode("utf-8", "ignore")
+
+    @classmethod
+    def unpack(cls, text: str) -> "StoredVerdict":
+        return cls(*text.split(":", 2))
+
+
 class ComparisonRow(NamedTuple):
     at_ms: int
     request_id: str
     raw: bytes
+    text: bytes = b""  # what the classifier reads of the request's text; empty if it is not kept
+
+    @property
+    def num_bytes(self) -> int:
+        return len(self.raw) + len(self.text)
 
 
 class StoreChanges(NamedTuple):

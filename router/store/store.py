@@ -4,7 +4,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -13,7 +14,8 @@ from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
 
 from octet.clock import Clock, SystemClock
-from octet.config.ensemble import StoreConfig
+from octet.config.ensemble import Ensemble, StoreConfig
+from octet.identity import digest_parts
 from octet.rpc.refusal import invalid_field
 from octet.terminal import install_hint
 from router.store import connection, rows
@@ -30,7 +32,7 @@ from router.store.jobs import JobTable
 from router.store.migrations import MIGRATIONS, Migration, migrate
 from router.store.responses import ResponseTable
 from router.store.rows import AuditRow, ComparisonRow, CountBucket, Document, DocumentEdit, ReceiptRow, StoreChanges
-from router.store.sync import LONGEST_WINDOW, LabelReceipt, StoreHealth, StoreSync
+from router.store.sync import LONGEST_WINDOW, LabelReceipt, StoreHealth, StoreSync, oldest_text_ms
 from router.store.worker import StoreWorker, wait_at_most
 
 T = TypeVar("T")
@@ -45,6 +47,7 @@ MAX_SLICES_WRITTEN = 500  # maximum number of rows in one call
 _SLICE_PAGE_ROWS = 4 * MAX_SLICES_WRITTEN  # more rows than can share a sequence number
 _SLICE_COLUMNS = ", ".join(rows.SliceRow._fields)
 _MAX_AUDIT = 10_000
+_DIGEST_DIGITS = 8
 _MAX_ROWS_IN_MEMORY = 10_000  # maximum number of rows of a table that is only in memory
 _MAX_RESPONSE_BYTES_IN_MEMORY = 64 << 20
 _LAST_NUMBER = (1 << 63) - 1
@@ -188,7 +191,13 @@ class Store:
     async def comparisons(self, since_ms: int) -> AsyncIterator[ComparisonRow]:
         after = 0
         while page := await self._open_worker().run(
-            partial(Database.comparisons, since_ms=since_ms, after=after, most=_PAGE_ROWS)
+            partial(
+                Database.comparisons,
+                since_ms=since_ms,
+                after=after,
+                most=_PAGE_ROWS,
+                texts_since_ms=oldest_text_ms(self.limits, self._wall()),
+            )
         ):
             for _, row in page:
                 yield row
@@ -257,11 +266,33 @@ class Store:
 
     def _limit_rows(self, config: StoreConfig) -> StoreConfig:
         most = self._max_rows
-        tables = ("receipts", "comparisons", "responses")
+        tables = ("receipts", "comparisons", "texts", "responses")
         limited: dict[str, Any] = {name: min(getattr(config, name), most) for name in tables}
         if not self.is_durable:
             limited["responses_bytes"] = min(config.responses_bytes, _MAX_RESPONSE_BYTES_IN_MEMORY)
         return replace(config, **limited)
+
+
+def store_name(ensemble: Ensemble) -> str:
+    """Return the name of an ensemble's store. With a URL, all routers whose ensembles have the same name share the
+    store. Without a URL, every configuration file has its own store."""
+    name, source = ensemble.name, ensemble.source
+    if source is not None and not ensemble.store.url:
+        name = f"{name}-{digest_parts([str(source.resolve()).encode()]).hex()[:_DIGEST_DIGITS]}"
+    return name
+
+
+def read_documents(ensemble: Ensemble, kind: str) -> Mapping[str, rows.DocumentBody]:
+    """Read the stored documents of this kind by key, in the calling thread; none are known of a store that no router
+    has used yet. Raises StoreConnectionLost, and BadStoreUrl for an invalid URL."""
+    source, name = ensemble.source, store_name(ensemble)
+    opener = opener_for_url(ensemble.store.url, name, None if source is None else source.parent)
+    with closing(opener.open()) as opened:
+        migrate(opened, name, token_hex(16), MIGRATIONS)
+        opened.begin_reading()
+        documents = Database(opened, StoreSnapshot(opener.name, time.time)).documents()
+        opened.rollback()
+    return {each.key: each.body for each in documents if each.kind == kind and each.body is not None}
 
 
 def opener_for_url(url: str, ensemble: str, base: Path | None) -> DatabaseOpener:

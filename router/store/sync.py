@@ -26,9 +26,12 @@ _SILENCE_SECONDS = 4.0  # a connection without an answer for longer is aborted
 _DROPPED_LOG_SECONDS = 5.0  # between two log lines about dropped rows
 _REPEAT_SECONDS = 30.0  # between two log lines about the same outage
 LONGEST_WINDOW = 31 * 86_400  # seconds; older counts are deleted
+_IS_SHORT_START = "series IN ('demand', 'withheld', 'usual') AND start"  # counts that are needed for an hour
+SHORT_SECONDS = 2 * 3600
 _PRUNE_ROWS = 1000
 _LABEL_ROWS = 500
 LabelReceipt = Callable[[bytes], ReceiptLabels]  # computes labels that an older version did not store
+_BUCKET_KEY = ("series", "key", "start")
 _SLICE_KEY = ("writer", "series", "key", "start_ms", "span_ms")
 
 
@@ -119,6 +122,8 @@ class StoreSync:
         if silent > _SILENCE_SECONDS:
             self._worker.abort()
             self._health.failed(f"no answer for {silent:.0f} s", self._held.summary())
+        elif lost := self._worker.lost_commit:
+            self._health.failed(lost, self._held.summary())
         if self._running is None and now >= self._next_round:
             self._begin_round()
         held = self._held
@@ -222,9 +227,11 @@ def prune_rows(connection: DatabaseConnection, limits: StoreConfig, now: float) 
         _keep_newest(connection, "receipts", "receipts", limits.receipts),
         _keep_newest(connection, "comparisons", "comparisons", limits.comparisons),
         _keep_newest(connection, "audit", "audits", limits.audit),
-        _delete_old(connection, "buckets", ("series", "key", "start"), "start", oldest),
+        _delete_old(connection, "buckets", _BUCKET_KEY, "start", oldest),
+        _delete_old(connection, "buckets", _BUCKET_KEY, _IS_SHORT_START, int(now) - SHORT_SECONDS),
         _delete_old(connection, "slices", _SLICE_KEY, "until_ms", int(now * 1000)),
         prune_responses(connection, limits, int(now * 1000)),
+        _delete_texts(connection, limits, oldest_text_ms(limits, now)),
     ]
     connection.execute("DELETE FROM writers WHERE at_ms < ?", (oldest * 1000,))
     connection.execute("DELETE FROM documents WHERE body IS NULL AND changed_ms < ?", (oldest * 1000,))
@@ -241,9 +248,26 @@ def _keep_newest(connection: DatabaseConnection, table: str, counter: str, most:
     return bool(end < last - most)
 
 
-def _delete_old(connection: DatabaseConnection, table: str, key: Sequence[str], time: str, before: int) -> bool:
-    found = f"SELECT {', '.join(key)} FROM {table} WHERE {time} < ? ORDER BY {time} LIMIT ?"  # noqa: S608
-    old = connection.execute(found, (before, _PRUNE_ROWS))
+def oldest_text_ms(limits: StoreConfig, now: float) -> int:
+    return round((now - limits.texts_keep) * 1000)
+
+
+def _delete_texts(connection: DatabaseConnection, limits: StoreConfig, oldest_ms: int) -> bool:
+    """Delete one page of the comparisons' texts that have expired or are not among the newest. The comparisons stay.
+    Return whether more are left."""
+    kept = "SELECT number FROM comparisons WHERE text IS NOT NULL"
+    old = connection.execute(f"{kept} AND at_ms < ? ORDER BY number LIMIT ?", (oldest_ms, _PRUNE_ROWS))
+    most = (_PRUNE_ROWS, limits.texts)
+    old = [*old, *connection.execute(f"{kept} ORDER BY number DESC LIMIT ? OFFSET ?", most)]
+    connection.execute_each("UPDATE comparisons SET text = NULL WHERE number = ?", old)
+    return len(old) >= _PRUNE_ROWS
+
+
+def _delete_old(connection: DatabaseConnection, table: str, key: Sequence[str], old: str, before: int) -> bool:
+    """Delete one page of the rows for which `old`, which ends with a time, is less than `before`. Return whether such
+    rows may be left."""
+    found = f"SELECT {', '.join(key)} FROM {table} WHERE {old} < ? LIMIT ?"  # noqa: S608
+    rows = connection.execute(found, (before, _PRUNE_ROWS))
     matches = " AND ".join(f"{column} = ?" for column in key)
-    connection.execute_each(f"DELETE FROM {table} WHERE {matches}", old)  # noqa: S608
-    return len(old) == _PRUNE_ROWS
+    connection.execute_each(f"DELETE FROM {table} WHERE {matches}", rows)  # noqa: S608
+    return len(rows) == _PRUNE_ROWS

@@ -94,6 +94,7 @@ class StoreWorker:
         self._tasks: SimpleQueue[StoreTask[Any] | None] = SimpleQueue()
         self._connection: DatabaseConnection | None = None
         self._stopped: Callable[[], None] = lambda: None
+        self.lost_commit = ""  # why the connection broke during a commit, while its outcome is investigated
         self._thread = Thread(target=self._run, name="octet-store", daemon=True)
 
     def start(self) -> None:
@@ -193,6 +194,8 @@ class StoreWorker:
             task.set_exception(error)
         else:
             task.set_result(result)
+        finally:
+            self.lost_commit = ""
 
     def _attempt(self, task: StoreTask[T]) -> T:
         """Run the task. After a lost connection, try once more, because the connection may have broken unnoticed. If it
@@ -206,6 +209,7 @@ class StoreWorker:
                 self._disconnect()
                 num_failed += 1
                 lost = error if isinstance(error, StoreCommitUnknown) else lost
+                self.lost_commit = "" if lost is None else describe_error(error)
                 if lost is None and num_failed >= 2:
                     raise
                 if lost is not None and self.clock.now() >= task.settle_until:

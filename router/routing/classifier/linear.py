@@ -69,11 +69,11 @@ class Vectorizer:
         self._rarity = rarity.astype(np.float64)
         self._scale = family_scale.astype(np.float64)
 
-    def terms(self, samples: Sequence[bytes]) -> Terms:
-        prompt, family, row = self._known(extract_features(samples))
+    def terms(self, found: Features, num_prompts: int) -> Terms:
+        prompt, family, row = self._known(found)
         value = self._rarity[row]
         group = prompt * len(FAMILIES) + family
-        squares = np.bincount(group, weights=value * value, minlength=len(samples) * len(FAMILIES))
+        squares = np.bincount(group, weights=value * value, minlength=num_prompts * len(FAMILIES))
         lengths = np.sqrt(np.where(squares > 0, squares, 1))
         return Terms(prompt, family, row, value * (self._scale[family] / lengths[group]))
 
@@ -111,11 +111,14 @@ class LinearClassifier:
 
     def probabilities(self, samples: Sequence[bytes]) -> Floats:
         """Return the probability of each label for each sample, shape [N, L]."""
-        terms = self._vectorizer.terms(samples)
+        return self.feature_probabilities(extract_features(samples), len(samples))
+
+    def feature_probabilities(self, found: Features, num_prompts: int) -> Floats:
+        terms = self._vectorizer.terms(found, num_prompts)
         shares = self._weights[terms.row] * terms.value[:, None]  # [T, L]
-        if len(samples) > 1:
+        if num_prompts > 1:
             shares = shares[np.argsort(terms.prompt, kind="stable")]
-        ends = np.cumsum(np.bincount(terms.prompt, minlength=len(samples)))
+        ends = np.cumsum(np.bincount(terms.prompt, minlength=num_prompts))
         return softmax((_sums(shares, ends) + self._bias) / self._temperature)
 
 

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+
+from router.routing.classifier.features import Features
 
 MAX_LINE_BYTES = 1 << 20
 MAX_RECORDS = 1_000_000
@@ -20,6 +22,8 @@ class LabelledPrompt:
     source: str
     licence: str = ""
     is_prompt: bool = True  # False for reference material, which is used for training but never for calibration
+    weight: float = 1.0  # in training
+    features: Features | None = None  # stored features, if the text is not known
 
 
 def read_records(paths: Sequence[Path]) -> list[LabelledPrompt]:
@@ -39,9 +43,9 @@ def read_records(paths: Sequence[Path]) -> list[LabelledPrompt]:
 def write_records(path: Path, records: Iterable[LabelledPrompt]) -> None:
     with path.open("w", encoding="utf-8") as file:
         for record in records:
-            fields = asdict(record)
-            if record.is_prompt:
-                del fields["is_prompt"]
+            fields = {name: getattr(record, name) for name in ("text", "label", "source", "licence")}
+            if not record.is_prompt:
+                fields["is_prompt"] = False
             file.write(json.dumps(fields, ensure_ascii=False) + "\n")
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from octet.config.ensemble import REJECT
 from octet.terminal import install_hint
 from router.routing.classifier.base import sample_text
-from router.routing.classifier.features import extract_features
+from router.routing.classifier.features import Features, extract_features
 from router.routing.classifier.linear import LinearClassifier, LinearModel, Vectorizer, encode_model
 from router.routing.training.records import LabelledPrompt
 
@@ -40,16 +40,23 @@ DEFAULT_RECIPE = Recipe()
 
 def fit(records: Sequence[LabelledPrompt], labels: tuple[str, ...], recipe: Recipe = DEFAULT_RECIPE) -> LinearModel:
     """Fit without calibration: the temperature is 1."""
-    samples = [sample_text(record.text) for record in records]
-    buckets, rarity = _vocabulary(samples, recipe.min_prompts)
+    found = list(map(record_features, records))
+    buckets, rarity = _vocabulary(found, recipe.min_prompts)
     scale = np.array(recipe.family_scale, dtype=np.float32)
-    matrix = feature_matrix(Vectorizer(buckets, rarity, scale), samples, len(buckets))
-    fitted = _regression(matrix, [labels.index(record.label) for record in records], recipe)
+    matrix = feature_matrix(Vectorizer(buckets, rarity, scale), found, len(buckets))
+    weights = [record.weight for record in records]
+    fitted = _regression(matrix, [labels.index(record.label) for record in records], weights, recipe)
     weights, bias = fitted.coef_.T.astype(np.float16), fitted.intercept_.astype(np.float32)
     return LinearModel(labels, buckets, rarity, weights, bias, scale, 1.0)
 
 
-def _regression(matrix: "csr_matrix[Any]", truth: Sequence[int], recipe: Recipe) -> "LogisticRegression":
+def record_features(record: LabelledPrompt) -> Features:
+    return extract_features([sample_text(record.text)]) if record.features is None else record.features
+
+
+def _regression(
+    matrix: "csr_matrix[Any]", truth: Sequence[int], weights: Sequence[float], recipe: Recipe
+) -> "LogisticRegression":
     """Fit on one thread: this is faster for small data, and a repeated fit gives the same result."""
     try:
         from sklearn.linear_model import LogisticRegression
@@ -58,31 +65,33 @@ def _regression(matrix: "csr_matrix[Any]", truth: Sequence[int], recipe: Recipe)
         raise TrainingUnavailable(f"training needs scikit-learn: {install_hint('train')}") from error
     with threadpool_limits(limits=1):
         model = LogisticRegression(C=recipe.strength, max_iter=recipe.max_iterations, tol=recipe.tolerance)
-        return model.fit(matrix, truth)
+        return model.fit(matrix, truth, sample_weight=None if set(weights) <= {1.0} else weights)
 
 
-def _vocabulary(samples: Sequence[bytes], min_prompts: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
-    found = np.concatenate([np.unique(extract_features([piece]).bucket) for piece in samples])
-    buckets, num_prompts = np.unique(found, return_counts=True)
+def _vocabulary(found: Sequence[Features], min_prompts: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+    buckets, num_prompts = np.unique(np.concatenate([np.unique(each.bucket) for each in found]), return_counts=True)
     kept = num_prompts >= min_prompts
-    rarity = np.log((1 + len(samples)) / (1 + num_prompts[kept])) + 1
+    rarity = np.log((1 + len(found)) / (1 + num_prompts[kept])) + 1
     return buckets[kept].astype(np.uint32), rarity.astype(np.float32)
 
 
-def feature_matrix(vectorizer: Vectorizer, samples: Sequence[bytes], width: int) -> "csr_matrix[Any]":
-    """Return the features of the samples, shape [samples, width]."""
+def feature_matrix(vectorizer: Vectorizer, found: Sequence[Features], width: int) -> "csr_matrix[Any]":
+    """Return the weighted features, shape [len(found), width]. Each item of `found` has those of one prompt."""
     from scipy.sparse import csr_matrix
 
-    rows = [vectorizer.terms([piece]) for piece in samples]
+    rows = [vectorizer.terms(each, 1) for each in found]
     values = np.concatenate([terms.value for terms in rows])
     columns = np.concatenate([terms.row for terms in rows])
     ends = np.cumsum([0, *(len(terms.row) for terms in rows)])
-    return csr_matrix((values, columns, ends), shape=(len(samples), width))
+    return csr_matrix((values, columns, ends), shape=(len(found), width))
 
 
 def uncalibrated_probabilities(model: LinearModel, records: Sequence[LabelledPrompt]) -> NDArray[np.float64]:
-    classifier = LinearClassifier(model, "")
-    return np.concatenate([classifier.probabilities([sample_text(record.text)]) for record in records])
+    return prompt_probabilities(LinearClassifier(model, ""), records)
+
+
+def prompt_probabilities(classifier: LinearClassifier, records: Sequence[LabelledPrompt]) -> NDArray[np.float64]:
+    return np.concatenate([classifier.feature_probabilities(record_features(record), 1) for record in records])
 
 
 NUM_FOLDS = 6

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from admission.collapse import DEGENERATE
 from octet.config.ensemble import CorrectnessConfig
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2
@@ -17,8 +18,8 @@ from router.quality.answers import FinishedAnswer, ShadowAnswer, ShadowHandle
 from router.quality.evaluation import EvaluationRules
 from router.quality.evaluation_queue import EvaluationQueue
 from router.routing.dispatch_plan import Candidate
+from router.verify.by_task import VerifierSet, open_verifiers
 from router.verify.verdict import Outcome
-from router.verify.verifiers import open_verifiers
 from tests.router.shadow.harness import (
     LANES,
     PRIMARY,
@@ -41,10 +42,10 @@ class PendingShadow(ShadowHandle):
     """A shadow that ends when the test calls `finish`."""
 
     def __init__(self, why: Any = "fresh_lane", specialist: str = SHADOW) -> None:
-        super().__init__(order(specialist, why), lambda: None)
+        super().__init__(order(specialist, why), lambda reason: None)
         self.cancelled = 0
 
-    def cancel(self) -> None:
+    def cancel(self, reason: Any = None) -> None:
         self.cancelled += 1
 
 
@@ -54,7 +55,7 @@ class EvaluationHarness:
     def __init__(self, max_waiting: int = 256, answer_bytes: int = 10_000, most_bytes: int = 1 << 20) -> None:
         self.events = RecordedEvents()
         self.graders = {PRIMARY: Grader("good", "good"), SHADOW: Grader("fine", "fine")}
-        self.rules = EvaluationRules(dict(self.graders), answer_bytes, max_waiting, 0.6)
+        self.rules = EvaluationRules(VerifierSet(dict(self.graders)), answer_bytes, max_waiting, 0.6)
         self.queue = EvaluationQueue(self.events, lambda: 1, self.rules, most_bytes)
         self.queue.start()
         self.num_finished = 0
@@ -114,23 +115,93 @@ def run_scenario(scenario: Callable[[EvaluationHarness], Any], **bounds: int) ->
         ("good" * 3000, STOP, candidate(), []),
     ],
 )
-def test_a_sample_counts_for_its_lane_if_it_stopped_by_itself(
+def test_a_sample_counts_for_its_lane_if_its_verifier_can_judge_it(
     text: str, finish: Any, lane: Candidate, outcomes: list[Outcome]
 ) -> None:
     async def scenario(harness: EvaluationHarness) -> None:
         harness.queue.submit(harness.finished(text, finish=finish, candidate=lane))
         await harness.settled()
         assert harness.events.judgements == [(LANES[PRIMARY], PRIMARY, outcome) for outcome in outcomes]
-        assert harness.events.evaluated == [("r-1", outcome) for outcome in outcomes]
+        conclusive = [each for each in harness.events.evaluated if each[1] != "skipped"]
+        assert conclusive == [("r-1", outcome) for outcome in outcomes]
         assert len(harness.graders[PRIMARY].asked) == len(outcomes)
 
     run_scenario(scenario)
 
 
-@pytest.mark.parametrize("says", ["skipped", "unavailable"])
-def test_inconclusive_verdicts_count_for_nothing(says: Outcome) -> None:
+@pytest.mark.parametrize("finish", [STOP, LENGTH, specialist_pb2.FINISH_REASON_DEADLINE])
+def test_a_degenerate_answer_fails_without_its_verifier(finish: Any) -> None:
     async def scenario(harness: EvaluationHarness) -> None:
-        harness.graders[PRIMARY].says = says
+        finished = harness.finished("good. " * 100, finish=finish)
+        finished.receipt.decision.max_tokens = 300
+        harness.queue.submit(finished)
+        await harness.settled()
+        assert harness.events.judgements == [(LANES[PRIMARY], PRIMARY, "failed")]
+        ((_, judged),) = harness.events.judged
+        assert judged.kind == "degenerate" and "repeats" in judged.why and judged.signals[DEGENERATE]
+        assert judged.signals.get("cut256") == {STOP: False, LENGTH: True}.get(finish)
+        assert not harness.graders[PRIMARY].asked
+
+    run_scenario(scenario)
+
+
+def test_a_collapsed_shadow_fails_even_if_it_was_cut() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        shadow = PendingShadow("fresh_lane", PRIMARY)
+        harness.queue.submit(harness.finished("good", sample=False, finish=LENGTH), shadow)
+        shadow.finish(harness.answer("Z. " * 200, finish=LENGTH, num_tokens=20))
+        await harness.settled()
+        assert [(judged.outcome, judged.kind) for _, judged in harness.events.judged] == [("failed", "degenerate")]
+
+    run_scenario(scenario)
+
+
+def test_a_cut_answer_is_verified_by_its_complete_part() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        grader = harness.graders[PRIMARY]
+        grader.name = "json"
+        harness.queue.submit(harness.finished('{"good": [1, 2], "b": "unfin', finish=LENGTH))
+        harness.queue.submit(harness.finished('"unfinished', finish=LENGTH))
+        await harness.settled()
+        assert [answer for _, answer in grader.asked] == ['{"good": [1, 2]}']
+        assert [(judged.outcome, judged.kind) for _, judged in harness.events.judged] == [
+            ("passed", "cut"),
+            ("skipped", "cut"),
+        ]
+        assert [outcome for _, outcome in harness.events.evaluated] == ["passed", "skipped"]
+
+    run_scenario(scenario)
+
+
+def test_a_repetition_that_was_asked_for_and_a_disabled_verifier_give_no_signal() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        harness.queue.submit(harness.finished("good " * 100, question="Write good 100 times"))
+        await harness.settled()
+        harness.graders[PRIMARY].name, harness.graders[PRIMARY].says = "none", "skipped"
+        harness.queue.submit(harness.finished("good " * 100))
+        await harness.settled()
+        assert [(judged.outcome, dict(judged.signals)) for _, judged in harness.events.judged] == [
+            ("passed", {}),
+            ("skipped", {}),
+        ]
+
+    run_scenario(scenario)
+
+
+def test_what_the_own_verifier_skips_is_judged_by_the_next() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        harness.graders[PRIMARY].says = "skipped"
+        harness.queue.submit(harness.finished("good"))
+        await harness.settled()
+        assert [outcome for _, _, outcome in harness.events.judgements] == ["passed"]
+        assert harness.queue.counters.undecided == 0
+
+    run_scenario(scenario)
+
+
+def test_inconclusive_verdicts_count_for_nothing() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        harness.graders[PRIMARY].says = "unavailable"
         harness.queue.submit(harness.finished("good"))
         await harness.settled()
         assert not harness.events.judgements and harness.queue.counters.undecided == 1
@@ -271,7 +342,7 @@ def test_a_failing_verifier_does_not_stop_the_queue() -> None:
         harness.graders[PRIMARY].verify = broken  # type: ignore[method-assign]
         harness.queue.submit(harness.finished("good"))
         await harness.settled()
-        harness.queue.apply(replace(harness.rules, verifiers={PRIMARY: Grader("g", "good")}))
+        harness.queue.apply(replace(harness.rules, verifiers=VerifierSet({PRIMARY: Grader("g", "good")})))
         harness.queue.submit(harness.finished("good"))
         await harness.settled()
         assert (harness.queue.counters.failed, harness.queue.counters.judged) == (1, 1)
@@ -283,7 +354,9 @@ def test_a_submitted_answer_keeps_the_rules_of_its_submission() -> None:
     async def scenario(harness: EvaluationHarness) -> None:
         shadow = PendingShadow()
         harness.queue.submit(harness.finished("good words harness", sample=False), shadow)
-        harness.queue.apply(replace(harness.rules, similar=0.0, verifiers={PRIMARY: Grader("never", "\0")}))
+        harness.queue.apply(
+            replace(harness.rules, similar=0.0, verifiers=VerifierSet({PRIMARY: Grader("never", "\0")}))
+        )
         shadow.finish(harness.answer("good other stuff"))
         await harness.settled()
         (comparison,) = harness.events.comparisons
@@ -306,7 +379,8 @@ def test_a_large_answer_is_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) 
         assert not threads
         harness.queue.submit(harness.finished(*["good "] * 5000))
         await harness.settled()
-        assert len(threads) == 1 and len(harness.events.judgements) == 2
+        assert len(threads) == 2, "the answer must be decoded and its text checked on other threads"
+        assert len(harness.events.judgements) == 2
 
     run_scenario(scenario, answer_bytes=100_000)
 
@@ -390,7 +464,7 @@ def test_specialists_that_share_a_verifier_take_turns() -> None:
     async def scenario(harness: EvaluationHarness) -> None:
         clock, grader = [0.0], harness.graders[PRIMARY]
         costs = {"bomb": 10.0, "good": 1.0}
-        rules = replace(harness.rules, verifiers={PRIMARY: grader, SHADOW: grader})
+        rules = replace(harness.rules, verifiers=VerifierSet({PRIMARY: grader, SHADOW: grader}))
         queue = EvaluationQueue(harness.events, lambda: 1, rules, clock=lambda: clock[0])
         harness.queue = queue
 
@@ -495,7 +569,8 @@ async def test_specialists_with_equal_configuration_share_a_verifier(monkeypatch
     monkeypatch.setattr("router.verify.verifiers.open_verifier", open_fake)
     ensemble = ensemble_of()
     verifiers = open_verifiers(ensemble)
-    assert opened == ["non_empty"] and verifiers[PRIMARY] is verifiers[SHADOW]
+    shared = verifiers.specialists
+    assert opened == ["non_empty"] and shared[PRIMARY] is shared[SHADOW]
 
 
 async def test_only_samples_are_evaluated_with_real_replicas() -> None:

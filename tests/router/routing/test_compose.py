@@ -85,7 +85,7 @@ def test_the_second_choice_has_its_own_system_prompt() -> None:
     decision = POLICY.decide(ask, SURE, DIGEST)
     assert (decision.primary, decision.second_choice) == ("algo", "debug")
     first, second = (replica_request(ask, decision, ENSEMBLE.specialist(name), (), 1.0) for name in ("algo", "debug"))
-    assert (first.max_tokens, second.max_tokens) == (1024, 1024)
+    assert (first.max_tokens, second.max_tokens) == (2048, 2048)
     assert second.chat.messages[0].content == "You find bugs."
     short = replica_request(ask, decision, ENSEMBLE.specialist("build"), (), 1.0)
     assert short.max_tokens == 300

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octet.config.ensemble import DEFAULT_TASKS, TaskConfig
+from octet.config.ensemble import DEFAULT_TASKS, Ensemble, SpecialistConfig, TaskConfig
 from octet.v1 import inference_pb2 as wire
 from router.request import Request
 from router.routing.policy import (
     RoutingPolicy,
+    build_replica_request,
     effective_max_tokens,
     effective_sampling,
     find_task,
@@ -41,16 +42,26 @@ def test_the_callers_parameters_win(ask: Request, task: TaskConfig) -> None:
     assert tuned is not ask.sampling
 
 
-@given(ASKS, TASK)
-def test_the_smallest_length_limit_wins(ask: Request, task: TaskConfig) -> None:
+@given(ASKS, TASK, st.none() | st.integers(1, 10_000))
+def test_the_smallest_length_limit_wins(ask: Request, task: TaskConfig, own: int | None) -> None:
     for each in ENSEMBLE.specialists:
-        longest, source = effective_max_tokens(ask, task, each)
+        longest, source = effective_max_tokens(ask, task, replace(each, max_tokens=own))
         if ask.max_tokens is not None:
             assert (longest, source) == (ask.max_tokens, "caller")
         else:
-            assert longest == max(min(task.max_tokens, each.max_tokens), ask.min_tokens or 0)
-            limits = {"task": task.max_tokens, "specialist": each.max_tokens, "caller": ask.min_tokens}
-            assert limits[source] == longest
+            lower = task.max_tokens if own is None else min(task.max_tokens, own)
+            assert longest == max(lower, ask.min_tokens or 0)
+            assert {"task": task.max_tokens, "specialist": own, "caller": ask.min_tokens}[source] == longest
+
+
+def test_code_generation_may_use_its_own_limit() -> None:
+    """Without `max_tokens` of the caller or the specialist, a replica is asked for the task's 8,192 tokens."""
+    ensemble = Ensemble((SpecialistConfig("stl"), SpecialistConfig("short", max_tokens=100)), tasks=DEFAULT_TASKS)
+    ask = validated_request(prompt="Implement a lock-free queue.", force_specialists=["stl"])
+    ask.decision = RoutingPolicy(ensemble).decide(ask, None, "")
+    assert (ask.decision.max_tokens, ask.decision.max_tokens_from) == (8192, "task")
+    asked = [build_replica_request(ask, each, (), 60.0).max_tokens for each in ensemble.specialists]
+    assert asked == [8192, 100], "a specialist that answers instead keeps its own limit"
 
 
 @given(ASKS)

@@ -9,12 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from admission.demand import DemandClass
 from admission.knobs import UNSPECIFIED_INTENT
-from octet.config.ensemble import CorrectnessConfig, ShadowConfig
+from octet.config.ensemble import CorrectnessConfig, IntentConfig, RuleConfig, ShadowConfig
 from octet.v1 import error_pb2 as wire
-from router.routing.dispatch_plan import MAX_BETWEEN_BYTES, FleetStatus, IntentKnobs, LaneStatus
+from router.routing.dispatch_plan import (
+    MAX_BETWEEN_BYTES,
+    Candidate,
+    FleetStatus,
+    IntentKnobs,
+    LaneStatus,
+    choose_shadow,
+)
 from router.routing.policy import limit_adapters, requested_adapters
-from tests.router.routing.ensembles import ENSEMBLE
+from tests.router.routing.ensembles import ENSEMBLE, opinion
 from tests.router.routing.sample_requests import validated_request
 from tests.router.routing.sample_states import (
     DICE,
@@ -81,7 +89,10 @@ def test_the_primary_comes_before_its_fallbacks_and_the_second_choice_relieves_i
     if not lead:
         assert plan.refusal is not None and plan.refusal.error.reason == wire.ERROR_REASON_DEMOTED
     elif case.ask.priority < case.floor(lead):
-        assert plan.refusal is not None and plan.refusal.error.reason == wire.ERROR_REASON_BELOW_FLOOR
+        refusal = plan.refusal or plan.otherwise
+        assert refusal is not None and refusal.error.reason == wire.ERROR_REASON_BELOW_FLOOR and plan.is_withheld
+        assert [way.specialist for way in plan.candidates] in ([], [case.decision.second_choice])
+        assert plan.shadow is None
     elif not plan.candidates:
         assert plan.refusal is not None and plan.refusal.error.reason == wire.ERROR_REASON_NO_REPLICA
         assert case.status.specialists[lead].unfit_reason in plan.refusal.error.message
@@ -113,8 +124,11 @@ def test_the_second_candidate_serves_and_admits_the_priority(case: PlanCase, dic
     for way in plan.candidates:
         assert case.ask.priority >= case.floor(way.specialist)
     second = case.decision.second_choice
-    if plan.candidates and second and case.serves(second) and case.ask.priority >= case.floor(second):
-        assert second in [way.specialist for way in plan.candidates]
+    is_led = plan.refusal is None or plan.refusal.error.reason == wire.ERROR_REASON_BELOW_FLOOR
+    if is_led and second and case.serves(second) and case.ask.priority >= case.floor(second):
+        is_unfit = bool(case.status.specialists[second].unfit_reason)
+        is_offered = second in [way.specialist for way in plan.candidates]
+        assert is_offered or is_unfit, "no request is refused that the second choice may answer"
 
 
 @given(plan_cases())
@@ -312,6 +326,19 @@ def test_the_fallback_answers_for_the_intent() -> None:
     assert plan.between.why == "fallback debug is used because build passed 3 of 40"
 
 
+def test_the_fallback_of_the_intent_comes_before_that_of_the_specialist() -> None:
+    case = plan_case(QUIET, intent="build-fix")
+    intents = tuple(
+        replace(each, fallback="stl") if each.name == "build-fix" else each for each in case.ensemble.intents
+    )
+    case = replace(case, ensemble=replace(case.ensemble, intents=intents))
+    first = replace(case, status=demote(case.status, "build")).plan()
+    assert first.candidates[0].specialist == "stl"
+    assert first.between.why == "fallback stl of the intent build-fix is used because build passed 3 of 40"
+    own = replace(case, status=demote(case.status, "build", "stl")).plan()
+    assert [way.specialist for way in own.candidates] == ["debug"]
+
+
 def test_a_demoted_fallback_leaves_the_second_choice_or_a_refusal() -> None:
     case = plan_case(QUIET, sure={"algo": 0.6, "debug": 0.3})
     both = demote(case.status, "algo", "stl")
@@ -434,3 +461,64 @@ def test_specialists_that_may_answer() -> None:
     (chosen, *_) = plan_case(QUIET, status, adapters=["mine"]).plan().candidates
     assert chosen.fits("algo-0", "r1", ()), "the replica must decide about the caller's adapters"
     assert not chosen.fits("algo-0", "r2", ()) and not chosen.fits("algo-1", "r1", ())
+
+
+RULED = replace(
+    ENSEMBLE,
+    shadow=ShadowConfig(fresh_rate=0.0, demoted_rate=0.0),
+    intents=(IntentConfig("unspecified", shadow_rate=0.5), IntentConfig("fixed", specialist="stl", shadow_rate=1.0)),
+    rules=(RuleConfig("ruled", "algo", contains=("BY RULE",)),),
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "roll", "why"),
+    [
+        ({"prompt": "BY RULE"}, 0.4, "rule_routed"),
+        ({"prompt": "BY RULE"}, 0.6, None),
+        ({"intent": "fixed"}, 0.99, "rule_routed"),
+        ({"intent": "fixed", "adapters": ["fast"]}, 0.0, None),
+        ({"prompt": "BY RULE", "force_specialists": ["stl"]}, 0.0, None),
+        ({"prompt": "anything"}, 0.0, None),
+    ],
+)
+def test_what_a_rule_or_an_intent_routed_is_shadowed_at_the_intents_rate(
+    asked: dict[str, Any], roll: float, why: str | None
+) -> None:
+    case = plan_case(RULED, sure={"algo": 0.9}, **asked)
+    plan = case.plan(repeating_dice(roll))
+    assert (None if plan.shadow is None else plan.shadow.why) == why
+    if plan.shadow is not None:
+        assert plan.shadow.candidate == Candidate(""), "the classifier has not been asked yet"
+        assert plan.between.shadow.why == why and not plan.between.shadow.specialist and plan.sample
+
+
+def test_the_classifiers_best_other_specialist_that_serves_gets_the_shadow() -> None:
+    scores = {"algo": 0.4, "stl": 0.3, "debug": 0.1}
+
+    def chosen(status: FleetStatus, **asked: Any) -> str:
+        case = plan_case(RULED, status, **asked)
+        case.ask.decision = case.decision
+        order = choose_shadow(case.ask, case.ensemble, case.status, opinion(**scores))
+        return "" if order is None else order.candidate.specialist
+
+    status = with_reported_lanes(FleetStatus.initial(RULED))
+    by_rule: dict[str, Any] = {"prompt": "BY RULE"}
+    assert chosen(status, **by_rule) == "stl"
+    assert chosen(status, intent="fixed") == "algo"
+    assert chosen(demote(status, "stl"), **by_rule) == "debug"
+    assert chosen(status, **by_rule, exclude_specialists=["stl"]) == "debug"
+    assert chosen(status, **by_rule, exclude_specialists=["stl", "debug"]) == ""
+
+
+def test_a_request_below_a_floor_is_offered_to_the_second_choice() -> None:
+    case = plan_case(QUIET, intent="codegen", sure={"algo": 0.6, "debug": 0.3}, priority=2)
+    raised = {("codegen", "algo"): IntentKnobs(0.3, 4, "escalation", "escalation")}
+    plan = replace(case, status=replace(case.status, knob_overrides=raised)).plan(always)
+    assert [way.specialist for way in plan.candidates] == ["debug"] and plan.is_withheld and plan.shadow is None
+    assert plan.refusal is None and plan.otherwise is not None and "set by escalation" in plan.otherwise.error.message
+    assert plan.between.instead_of == "algo" and plan.between.why == "priority 2 is below the floor 4 of algo"
+    assert (plan.lead, plan.demand) == ("algo", DemandClass(2, 60))
+    both = {**raised, ("codegen", "debug"): IntentKnobs(0.3, 3)}
+    plan = replace(case, status=replace(case.status, knob_overrides=both)).plan(always)
+    assert plan.refusal is not None and not plan.candidates and plan.demand == DemandClass(2)

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.v1 import inference_pb2 as wire
+from router.quality.shadow_copy import OrderedShadow, ShadowCounters
 from router.receipts import MAX_RECEIPT_BYTES, ReceiptDraft, decision_to_wire, refused_receipt
 from router.request import Request, RoutingDecision, TraceContext, identify_session
 from router.routing.classifier.base import Distribution
+from router.routing.dispatch_plan import MAX_BETWEEN_BYTES, MAX_SHADOW_NAME, Candidate, ShadowOrder
 from router.routing.policy import RoutingPolicy
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, INTENTS, NAMES, opinion, opinions
 from tests.router.routing.sample_requests import new_validator, sensible, validated_request
@@ -61,6 +63,11 @@ def worst_error() -> wire.Error:
 def test_the_worst_receipt_fits_in_metadata_beside_its_error() -> None:
     draft = ReceiptDraft(worst_ask(), 0.0, 2**62)
     draft.decided(worst_decision(), 0.1)
+    draft.planned(wire.Between(why="w" * (MAX_BETWEEN_BYTES - MAX_SHADOW_NAME - 64), lead="n" * 64))
+    shadow = OrderedShadow(ShadowOrder(Candidate(WIDE, names=(WIDE,) * 9), "low_confidence"), ShadowCounters())
+    shadow.sent(WIDE)
+    shadow.end("shed", "quarantined")
+    draft.write_shadow = shadow.write
     for _ in range(50):
         draft.dispatched(0.2)
         draft.attempt(WIDE, WIDE, 0.1, worst_error())

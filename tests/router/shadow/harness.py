@@ -18,13 +18,16 @@ from router.dispatch.attempts import ReplicaAttempt
 from router.dispatch.dispatcher import Write, relay
 from router.dispatch.replicas.fleet import Fleet
 from router.dispatch.transport import open_transport
+from router.quality.answer_tap import AnswerTap, ChooseShadow
+from router.quality.answers import JudgedAnswer
 from router.quality.evaluation import load_evaluation_rules
 from router.quality.evaluation_queue import EvaluationQueue
-from router.quality.shadow import AnswerTap, ShadowDispatcher
-from router.quality.shadow_copy import ShadowTask
+from router.quality.shadow import ShadowDispatcher
+from router.quality.shadow_copy import OrderedShadow, ShadowTask
 from router.request import OutgoingTrace
 from router.routing.dispatch_plan import Candidate, DispatchPlan, ShadowOrder
-from router.verify.verdict import Outcome, Verdict, Verifier
+from router.verify.by_task import VerifierSet
+from router.verify.verdict import Outcome, Verdict
 from tests.router.serving.spy import Behaviour, SpyReplica, running_spy
 
 PRIMARY, SHADOW = "writer", "critic"
@@ -87,14 +90,18 @@ class RecordedEvents:
     judgements: list[tuple[str, str, Outcome]] = field(default_factory=list)
     comparisons: list[operator.Comparison] = field(default_factory=list)
     evaluated: list[tuple[str, Outcome]] = field(default_factory=list)
+    judged: list[tuple[str, JudgedAnswer]] = field(default_factory=list)
 
-    def answer_evaluated(self, receipt: wire.Receipt, outcome: Outcome) -> None:
-        self.evaluated.append((receipt.request_id, outcome))
+    def answer_evaluated(self, receipt: wire.Receipt, judged: JudgedAnswer) -> None:
+        self.evaluated.append((receipt.request_id, judged.outcome))
 
-    def lane_evaluated(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
+    def lane_judged(self, lane_id: str, specialist: str, judged: JudgedAnswer) -> None:
+        self.judged.append((lane_id, judged))
+
+    def lane_evaluated(self, lane_id: str, specialist: str, outcome: Outcome, verifier: str) -> None:
         self.judgements.append((lane_id, specialist, outcome))
 
-    def compared(self, comparison: operator.Comparison, tenant: str) -> None:
+    def compared(self, comparison: operator.Comparison, tenant: str, question: str) -> None:
         self.comparisons.append(comparison)
 
 
@@ -110,9 +117,9 @@ class ReceiptWriter:
         event: bytes = wire.InferEvent(routed=self.receipt).SerializeToString()
         return event
 
-    def first_chunk(self) -> None: ...
+    def first_chunk(self, num_tokens: int) -> None: ...
 
-    def next_chunk(self) -> None: ...
+    def next_chunk(self, num_tokens: int) -> None: ...
 
     def finished(self, usage: wire.Usage) -> None:
         self.receipt.usage.CopyFrom(usage)
@@ -131,12 +138,10 @@ class ShadowHarness:
         self.fleet = Fleet(ensemble, addresses, SystemClock(), Random(0), open_transport())
         self.events = RecordedEvents()
         self.grader, self.shadow_grader = Grader("good", "good"), Grader("fine", "fine")
-        self.verifiers: dict[str, Verifier] = {PRIMARY: self.grader, SHADOW: self.shadow_grader}
+        self.verifiers = VerifierSet({PRIMARY: self.grader, SHADOW: self.shadow_grader})
         rules = load_evaluation_rules(ensemble, self.verifiers)
         self.evaluation = EvaluationQueue(self.events, lambda: 1_700_000_000_000, rules, **bounds)
-        self.shadows = ShadowDispatcher(
-            self.fleet.replica_sets, Random(0), open_transport(), ensemble.shadow, ensemble.correctness, **bounds
-        )
+        self.shadows = ShadowDispatcher(self.fleet.replica_sets, Random(0), open_transport(), ensemble, **bounds)
         self.num_asked = 0
 
     def make_task(self, shadow_order: ShadowOrder | None = None, text: str = "why?", **fields: Any) -> ShadowTask:
@@ -164,18 +169,24 @@ class ShadowHarness:
         )
 
     async def answer(
-        self, write: Write, task: ShadowTask | None = None, *, sample: bool = True, text: str = "why?"
+        self, write: Write, task: ShadowTask | ChooseShadow | None = None, *, sample: bool = True, text: str = "why?"
     ) -> wire.Receipt:
         """Serve a request as the router does. Return its receipt."""
         self.num_asked += 1
         receipt = wire.Receipt(request_id=f"r-{self.num_asked}", specialist=PRIMARY)
         receipt.decision.primary = PRIMARY
         plan = DispatchPlan((candidate(),), None, sample, wire.Between())
-        tap = AnswerTap(self.evaluation, self.shadows, write, plan, task)
+        tap = AnswerTap(self.evaluation, self.shadows, write, plan)
+        if task is not None:
+            planned = task.order if isinstance(task, ShadowTask) else ShadowOrder(Candidate(""), "rule_routed")
+            tap.ordered, tap.shadow = OrderedShadow(planned, self.shadows.counters), task
         with tap:
             await self._relay(text, tap.write, ReceiptWriter(receipt))
-            tap.finished(receipt, text)
-        self.shadows.answered()
+            tap.answered()
+            if tap.ordered is not None:
+                tap.ordered.write(receipt)
+            tap.finished(receipt, text, None)
+        self.shadows.answered("")
         return receipt
 
     async def _relay(self, text: str, write: Write, writer: ReceiptWriter) -> None:
@@ -187,7 +198,7 @@ class ShadowHarness:
             attempt.call = replica.channel.stream("/octet.v1.Specialist/Generate", request, timeout=30)
             await relay(attempt, write, writer)
 
-    async def ask(self, task: ShadowTask | None = None, **options: Any) -> list[bytes]:
+    async def ask(self, task: ShadowTask | ChooseShadow | None = None, **options: Any) -> list[bytes]:
         """Serve a request. Return every event of the primary's stream."""
         events: list[bytes] = []
 

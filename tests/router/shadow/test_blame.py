@@ -11,11 +11,16 @@ from octet.clock import ManualClock
 from octet.v1 import inference_pb2 as wire
 from router.dispatch.attempts import Quarantine
 from router.quality.answers import ByteBudget, CapturedAnswer
-from router.quality.shadow_copy import ShadowStream
+from router.quality.shadow_copy import OrderedShadow, ShadowCounters, ShadowStream
 from tests.router.replicas.builders import replica
 from tests.router.serving.spy import ACCEPTED
 from tests.router.shadow.harness import order
 from tests.specialist.server.harness import run
+
+
+def ordered() -> OrderedShadow:
+    return OrderedShadow(order(), ShadowCounters())
+
 
 BROKEN = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata(), "connection reset")
 
@@ -36,16 +41,16 @@ class BreakingStream:
 def test_a_shadow_that_was_not_accepted_blames_no_content(messages: tuple[bytes, ...], blames: bool) -> None:
     connected = replica()
     connected.health_reported(is_serving=True)
-    stream = ShadowStream(connected, order(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)
+    stream = ShadowStream(connected, ordered(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)
     run(stream.listen(BreakingStream(*messages)))
-    assert stream.ending == "failed" or not blames
+    assert stream.ordered.ending == "failed" or not blames
     assert stream.broken is (connected.connection if blames else None)
 
 
 def test_a_broken_shadow_connection_blames_content_only_if_the_replica_is_lost() -> None:
     connected, quarantine = replica(), Quarantine(ManualClock(), lambda: 100.0)
     connected.health_reported(is_serving=True)
-    stream = ShadowStream(connected, order(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)
+    stream = ShadowStream(connected, ordered(), wire.Receipt(), CapturedAnswer(ByteBudget(1000), 1000), 0)
     run(stream.listen(BreakingStream(ACCEPTED.SerializeToString())))
     assert stream.broken is not None
     quarantine.left(lambda: b"shadowed", stream.broken)

@@ -28,7 +28,7 @@ class ShadowHandles(RuleBasedStateMachine):
             assert captured.add(chunk("x").SerializeToString())
             self.answer = ShadowAnswer(wire.Lane(), wire.Usage(), captured)
 
-    def _end(self) -> None:
+    def _end(self, _: str) -> None:
         self.ends += 1
 
     @precondition(lambda self: not self.finished)

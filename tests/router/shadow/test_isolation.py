@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from router.quality.shadow import AnswerTap
+from router.quality.answer_tap import AnswerTap
 from tests.router.serving.spy import hang
 from tests.router.shadow import harness as harness_module
 from tests.router.shadow.harness import answering, running_shadows

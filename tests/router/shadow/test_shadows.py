@@ -8,12 +8,13 @@ from typing import Any
 import grpc
 import pytest
 
-from octet.config.ensemble import CorrectnessConfig, ShadowConfig
+from octet.config.ensemble import ShadowConfig
 from octet.rpc.handlers import CallerGone, Context
 from octet.rpc.refusal import Refusal, draining, engine_failed, invalid_field, queue_full
 from octet.v1 import specialist_pb2 as wire
 from router.dispatch.transport import ReplicaTarget
 from router.quality.shadow import shadow_counts_to_wire
+from router.quality.shadow_copy import OrderedShadow
 from tests.router.serving.spy import Behaviour, hang, running_spy
 from tests.router.shadow.harness import (
     LANES,
@@ -23,6 +24,7 @@ from tests.router.shadow.harness import (
     accepted,
     answering,
     chunk,
+    ensemble_of,
     order,
     running_shadows,
 )
@@ -269,8 +271,8 @@ async def test_refused_requests_have_no_shadow() -> None:
     async with running_shadows(refusing(queue_full("waiting", 1, 1.0))) as (harness, _, shadow):
         with pytest.raises(grpc.aio.AioRpcError):
             await harness.ask(harness.make_task())
-        assert not harness.shadows.counters.ordered and not shadow.asked
         await harness.settled()
+        assert harness.shadows.counters.ended == {("shed", "no_answer"): 1} and not shadow.asked
 
 
 @pytest.mark.parametrize(("why", "most"), [("low_confidence", 1 + 40 // 4), ("fresh_lane", 40)])
@@ -313,7 +315,8 @@ async def test_a_thousand_large_prompts_stay_within_the_byte_budget() -> None:
         tickets = []
         for _ in range(1000):
             replica.load_reported(wire.LoadReport(max_running=4096))
-            tickets.append(harness.shadows.order(harness.make_task(text=large), receipt))
+            task = harness.make_task(text=large)
+            tickets.append(harness.shadows.send(task, OrderedShadow(task.order, harness.shadows.counters), receipt))
             assert harness.shadows.byte_budget.taken <= 4 << 20
         sent = [ticket for ticket in tickets if ticket is not None]
         assert len(sent) == (4 << 20) // 400_000
@@ -363,17 +366,17 @@ async def test_a_lane_is_not_its_own_shadow() -> None:
     async with running_shadows() as (harness, _, shadow):
         await harness.ask(harness.make_task(order(PRIMARY)))
         await harness.settled()
-        assert not harness.shadows.counters.ordered and not shadow.asked
+        assert harness.shadows.counters.ended == {("shed", "same_lane"): 1} and not shadow.asked
 
 
 async def test_new_settings_apply_to_new_shadows() -> None:
     async with running_shadows(shadow=hang, timeout=600) as (harness, _, _shadow):
         await harness.ask(harness.make_task())
-        harness.shadows.apply(ShadowConfig(timeout=0.1, max_inflight=2), CorrectnessConfig())
+        harness.shadows.apply(ensemble_of(ShadowConfig(timeout=0.1, max_inflight=2)))
         await harness.ask(harness.make_task())
         await harness.until(lambda: harness.shadows.counters.failed == 1)
         assert harness.shadows.num_inflight == 1, "the first shadow must keep the settings it began with"
-        harness.shadows.apply(ShadowConfig(timeout=600, max_inflight=2), CorrectnessConfig())
+        harness.shadows.apply(ensemble_of(ShadowConfig(timeout=600, max_inflight=2)))
         await harness.ask(harness.make_task())
         await harness.ask(harness.make_task())
         assert (harness.shadows.num_inflight, harness.shadows.counters.shed) == (2, 1)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +12,7 @@ from router.store.connection import SqliteMemory
 from router.store.database import Database, StorePosition, StoreSnapshot
 from router.store.migrations import MIGRATIONS, migrate
 from router.store.rows import AuditRow, ComparisonRow, Document, DocumentEdit, ReceiptRow, WriteBatch
-from router.store.sync import LONGEST_WINDOW, prune_rows
+from router.store.sync import LONGEST_WINDOW, SHORT_SECONDS, prune_rows
 
 NOW = 1_700_000_000
 
@@ -134,17 +135,14 @@ def test_documents_never_expire_but_deletion_marks_do(edits: list[tuple[int, boo
         }
 
 
-@given(st.lists(st.integers(-3, 3), unique=True))
-def test_buckets_beyond_the_longest_window_are_deleted(ages: list[int]) -> None:
+@pytest.mark.parametrize(("series", "longest"), [("correctness", LONGEST_WINDOW), ("demand", SHORT_SECONDS)])
+@given(ages=st.lists(st.integers(-3, 3), unique=True))
+def test_buckets_beyond_the_longest_window_are_deleted(series: str, longest: int, ages: list[int]) -> None:
     with database() as kept:
-        kept.write(
-            WriteBatch(1, {("demand", "k", NOW - LONGEST_WINDOW - age): (1, 0) for age in ages}, [], []), "writer", NOW
-        )
+        kept.write(WriteBatch(1, {(series, "k", NOW - longest - age): (1, 0) for age in ages}, [], []), "writer", NOW)
         with kept.transaction():
             assert not prune_rows(kept.connection, StoreConfig(receipts=9, comparisons=9, audit=9), float(NOW))
-        assert {NOW - LONGEST_WINDOW - each.start for each in kept.buckets("demand", 0)} == {
-            age for age in ages if age <= 0
-        }
+        assert {NOW - longest - each.start for each in kept.buckets(series, 0)} == {age for age in ages if age <= 0}
 
 
 def aged(change_id: str, key: str, version: int, body: dict[str, int] | None, at_ms: int) -> Change:

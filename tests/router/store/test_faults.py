@@ -133,6 +133,24 @@ async def test_a_commit_reported_as_lost_is_looked_up_and_not_repeated(shared_ur
         assert stale.value.current == made
 
 
+async def test_trouble_is_reported_while_a_lost_commit_is_looked_up(
+    shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outage would end too late for the change if it ended only after the look-up."""
+    for name in ("_SETTLE_SECONDS", "_TURN_SECONDS", "_ANSWER_SECONDS"):
+        monkeypatch.setattr(f"router.store.worker.{name}", 600.0)
+    faults = Faults(Random(0))
+    async with opened(shared_url, wrap=lambda opener: FaultyOpener(opener, faults)) as store:
+        await store.documents()  # The start-up tasks are done.
+        faults.commits_lost, faults.opens = 1.0, 1.0
+        changing = asyncio.create_task(store.change("knob", "a", 0, {"n": 1}, audit_row()))
+        await eventually(lambda: "planted" in store.trouble)
+        assert not changing.done()
+        faults.commits_lost = faults.opens = 0.0
+        assert (await changing).body == {"n": 1}
+        await eventually(lambda: not store.trouble)
+
+
 async def test_an_outcome_that_stays_unknown_is_reported_as_unknown(
     shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from octet.cli.router import HELD_OUT_FILE, corpus_files
-from router.routing.classifier.base import sample_text
 from router.routing.classifier.linear import DEFAULT_FILE, Vectorizer, decode_model
 from router.routing.training.records import LabelledPrompt, read_records
 from router.routing.training.train import (
@@ -21,6 +20,7 @@ from router.routing.training.train import (
     fit_temperature,
     left_out_probabilities,
     make_folds,
+    record_features,
     train,
     uncalibrated_probabilities,
 )
@@ -43,8 +43,8 @@ def test_another_field_can_be_learned() -> None:
 def test_the_runtime_agrees_with_scikit_learn() -> None:
     records = small_corpus()
     model = fit(records, collect_labels(records))
-    samples = [sample_text(record.text) for record in records]
-    matrix = feature_matrix(Vectorizer(model.buckets, model.rarity, model.family_scale), samples, len(model.buckets))
+    found = list(map(record_features, records))
+    matrix = feature_matrix(Vectorizer(model.buckets, model.rarity, model.family_scale), found, len(model.buckets))
     oracle = LogisticRegression()
     oracle.classes_ = np.arange(len(model.labels))
     oracle.coef_, oracle.intercept_ = model.weights.T.astype(np.float64), model.bias.astype(np.float64)
