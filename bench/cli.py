@@ -19,7 +19,8 @@ def add_bench_command(commands: Commands) -> None:
     benches = bench.add_subparsers(dest="bench", metavar="BENCH", required=True, parser_class=BenchParser)
     adds: tuple[Callable[[Any], None], ...] = (
         *(machinery.add_kv, machinery.add_scheduler, machinery.add_router, machinery.add_doors, machinery.add_overview),
-        *(admission.add, machinery.add_sessions, serve.add, machinery.add_receipts, machinery.add_tracing, engine.add),
+        *(admission.add, admission.add_forecast, machinery.add_sessions, serve.add),
+        *(machinery.add_receipts, machinery.add_tracing, engine.add),
     )
     for add in adds:
         add(benches)

@@ -3,33 +3,36 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from uuid import uuid4
 
 from octet.background import cancel_tasks, run_every, run_forever
 from octet.clock import Clock
 from octet.config.ensemble import Ensemble, TelemetryConfig
-from octet.identity import digest_parts
 from octet.rpc.memory import MemoryGuard
 from octet.telemetry.trace_export import SpanExporter, open_span_exporter
 from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
 from router.api.keys.gate import AccessGate
 from router.control.control import ControlPlane
+from router.control.demand import USUAL_SECONDS
 from router.control.replicas import FleetReplicas
 from router.dispatch.attempts import ContentKey, Quarantine
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.live_requests import LiveRequests
 from router.dispatch.replicas.fleet import WATCH_INTERVAL, Fleet, Watchdog
 from router.dispatch.replicas.replica import ReplicaConnection
+from router.dispatch.tickets import TicketOffice
 from router.dispatch.transport import Connect
 from router.observe.metrics.quality import EvaluationTotals
 from router.observe.observers import RequestObservers
 from router.observe.overview.shadow_agreement import ShadowAgreement
 from router.observe.traces import RequestTracer
+from router.quality.answers import JudgedAnswer
 from router.quality.evaluation import load_evaluation_rules
 from router.quality.evaluation_queue import EvaluationQueue
 from router.quality.shadow import ShadowDispatcher, shadow_counts_to_wire
@@ -37,18 +40,18 @@ from router.quality.slo import SloTracker
 from router.quality.slo_sharing import SloSharing
 from router.receipt_log import ReceiptCache, ReceiptLog, parse_receipt_labels
 from router.request import Tracer
+from router.routing.classifier.base import sample_text
 from router.routing.policy import ClassifierClient, RoutingPolicy
 from router.routing.validation import RequestValidator
 from router.serving import AnswerValidator, RequestPipeline, RequestServer
-from router.store.rows import ComparisonRow, VerdictRow, receipt_key
-from router.store.store import Store, open_store
-from router.verify.verdict import Outcome, Verifier
-from router.verify.verifiers import open_verifiers
+from router.store.rows import ComparisonRow, StoredVerdict, VerdictRow, receipt_key
+from router.store.store import Store, open_store, store_name
+from router.verify.by_task import VerifierSet, open_verifiers
+from router.verify.verdict import Outcome
 
 TRACE_SERVICE = "octet-router"
 RandomBytes = Callable[[int], bytes]
 _FLUSH_SECONDS = 3.0  # for spans that are not yet exported when the router stops
-_DIGEST_DIGITS = 8
 _WRITER_BYTES = 16
 _LAST_EXCHANGE_SECONDS = 1.0
 
@@ -63,8 +66,8 @@ class RouterEnvironment:
     connect: Connect
     new_id: Callable[[], str]  # returns 32 random hex digits
     store: Store | None = None  # None for the configured store
-    open_verifiers: Callable[[Ensemble], Mapping[str, Verifier]] = open_verifiers
-    """Opens the verifier of each specialist."""
+    open_verifiers: Callable[[Ensemble], VerifierSet] = open_verifiers
+    weights: Path | None = None  # the folder in which a supervisor takes orders for weights; None without a supervisor
 
     def wall_ms(self) -> int:
         return int(self.wall() * 1000)
@@ -101,12 +104,17 @@ class RouterCore:
         cache = ReceiptCache(clock, max_receipts=config.receipts, seconds=config.receipt_seconds)
         self.receipts = ReceiptLog(cache, self.services.store)
         self._answer_validator = AnswerValidator(
-            lambda: self.services.verifiers, ensemble.correctness, config.validations, config.validation_seconds
+            lambda: self.services.verifiers, config.validations, config.validation_seconds
         )
         self.pipeline = RequestPipeline(
             classifier,
             self.services.control,
-            Dispatcher(clock, random, self.fleet, self.quarantine, traces.tracer, self.observers),
+            Dispatcher(
+                *(clock, random, self.fleet, self.quarantine, traces.tracer, self.observers),
+                TicketOffice(
+                    self.services.control.ticket_keys, environment.wall, self.services.control.want_ticket_key
+                ),
+            ),
             self.services.evaluations,
             self.services.shadows,
             traces.tracer,
@@ -149,7 +157,6 @@ class RouterCore:
 
     async def close(self) -> None:
         await cancel_tasks(*self._tasks)
-        await self._answer_validator.close()
         await self.services.close()
         await self.fleet.close()
 
@@ -198,12 +205,13 @@ class BackgroundServices:
         self.ensemble = ensemble
         self.store = environment.store or _open_store(ensemble)
         self.store.label_receipt = parse_receipt_labels
-        self.control = ControlPlane(ensemble, self.store, FleetReplicas(fleet), wall=wall, clock=clock)
+        weights = environment.weights
+        self.control = ControlPlane(ensemble, self.store, FleetReplicas(fleet), wall=wall, clock=clock, weights=weights)
         self.slos = SloTracker(ensemble, self.control.breakers, clock, wall)
         self._sharing = SloSharing(self.slos, self.store, secrets.token_hex(_WRITER_BYTES), wall)
         self._sharing_task: asyncio.Task[None] | None = None
         self._open_verifiers = environment.open_verifiers
-        self.verifiers = self._open_verifiers(ensemble)  # the current verifiers, by specialist
+        self.verifiers = self._open_verifiers(ensemble)
         rules = load_evaluation_rules(ensemble, self.verifiers)
         self.agreement = ShadowAgreement(environment.wall_ms)
         self.evaluation_totals = EvaluationTotals()
@@ -218,8 +226,7 @@ class BackgroundServices:
             fleet.replica_sets,
             environment.random,
             environment.connect,
-            ensemble.shadow,
-            ensemble.correctness,
+            ensemble,
             on_traced=None if tracing is None else tracing.shadow_ended,
             clock=clock.now,
             blame=blame,
@@ -235,17 +242,17 @@ class BackgroundServices:
 
     async def reload(self, ensemble: Ensemble) -> None:
         """Apply a new configuration. Raises ValueError, and changes nothing, if a verifier cannot be opened."""
-        replaced: Iterable[Verifier] = ()
+        replaced: VerifierSet | None = None
         if _verifier_config(ensemble) != _verifier_config(self.ensemble):
             verifiers = await asyncio.to_thread(self._open_verifiers, ensemble)  # may probe the compiler
-            replaced, self.verifiers = {*self.verifiers.values()}, verifiers
+            replaced, self.verifiers = self.verifiers, verifiers
         self.ensemble = ensemble
         self.evaluations.apply(load_evaluation_rules(ensemble, self.verifiers))
-        self.shadows.apply(ensemble.shadow, ensemble.correctness)
+        self.shadows.apply(ensemble)
         self.control.reload(ensemble)
         self.slos.reload(ensemble)
-        for verifier in replaced:
-            await verifier.close()
+        if replaced is not None:
+            await replaced.close()
 
     async def close(self) -> None:
         """Stop all services and write buffered rows. If the store answers in time, share the last SLO measurements."""
@@ -258,33 +265,35 @@ class BackgroundServices:
                     await self._sharing.exchange()
         await self.control.close()
 
-    def lane_evaluated(self, lane_id: str, specialist: str, outcome: Outcome) -> None:
-        self.control.record_outcome(lane_id, outcome)
+    def lane_evaluated(self, lane_id: str, specialist: str, outcome: Outcome, verifier: str) -> None:
+        self.control.record_outcome(lane_id, outcome, verifier)
         self.evaluation_totals.add_verdict(specialist, outcome)
         status = self.control.fleet_status.specialists.get(specialist)
         if status is not None and lane_id == status.lane.lane_id and outcome in ("passed", "failed"):
             self.slos.verified(specialist, passed=outcome == "passed")
 
-    def answer_evaluated(self, receipt: inference_pb2.Receipt, outcome: Outcome) -> None:
-        key = receipt_key(receipt.request_id, receipt.tenant)
-        self.store.keep_verdict(VerdictRow(key, receipt.created_unix_ms, outcome))
+    def lane_judged(self, lane_id: str, specialist: str, judged: JudgedAnswer) -> None:
+        self.evaluation_totals.add_judged(specialist, judged)
+        self.control.record_signals(lane_id, specialist, judged.tenant, judged.signals, judged.why)
 
-    def compared(self, comparison: wire.Comparison, tenant: str) -> None:
+    def answer_evaluated(self, receipt: inference_pb2.Receipt, judged: JudgedAnswer) -> None:
+        key = receipt_key(receipt.request_id, receipt.tenant)
+        verdict = StoredVerdict(judged.outcome, judged.kind, judged.why)
+        self.store.keep_verdict(VerdictRow(key, receipt.created_unix_ms, verdict.pack()))
+
+    def compared(self, comparison: wire.Comparison, tenant: str, question: str) -> None:
         self.evaluation_totals.add_comparison(comparison)
-        key = receipt_key(comparison.request_id, tenant)
-        self.store.keep_comparison(ComparisonRow(comparison.at_unix_ms, key, comparison.SerializeToString()))
+        key, shadow = receipt_key(comparison.request_id, tenant), self.ensemble.shadow
+        is_kept = shadow.keep_text and not comparison.agreed and tenant not in shadow.private_tenants
+        text = sample_text(question) if is_kept and self.store.limits.texts else b""
+        self.store.keep_comparison(ComparisonRow(comparison.at_unix_ms, key, comparison.SerializeToString(), text))
         self.agreement.add(comparison)
 
 
 def _verifier_config(ensemble: Ensemble) -> object:
-    return ensemble.correctness, [(each.name, each.verify) for each in ensemble.specialists]
+    return ensemble.correctness, [(each.name, each.verify) for each in ensemble.specialists], ensemble.tasks
 
 
 def _open_store(ensemble: Ensemble) -> Store:
-    """Open the store of an ensemble. With a URL, all routers whose ensembles have the same name share the store.
-    Without a URL, every configuration file has its own store."""
-    name, source = ensemble.name, ensemble.source
-    if source is not None and not ensemble.store.url:
-        name = f"{name}-{digest_parts([str(source.resolve()).encode()]).hex()[:_DIGEST_DIGITS]}"
-    longest = max(ensemble.correctness.window, ensemble.escalation.sustain)
-    return open_store(ensemble.store, name, None if source is None else source.parent, window=longest)
+    source, longest = ensemble.source, max(ensemble.correctness.window, USUAL_SECONDS)
+    return open_store(ensemble.store, store_name(ensemble), None if source is None else source.parent, window=longest)

@@ -16,7 +16,15 @@ from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2
 from router.control.audit import audit_to_wire
 from router.refusals import store_unavailable, unknown_request
-from router.store.rows import ReceiptLabels, ReceiptQuery, ReceiptRow, StoreUnavailable, receipt_key
+from router.store.rows import (
+    ComparisonRow,
+    ReceiptLabels,
+    ReceiptQuery,
+    ReceiptRow,
+    StoredVerdict,
+    StoreUnavailable,
+    receipt_key,
+)
 from router.store.store import Store
 
 MAX_CACHE_BYTES = 32 << 20
@@ -96,7 +104,7 @@ class ReceiptLog:
         number = 0
         with _store_refusals():
             async for row in self._store.comparisons(since_ms):
-                yield row.raw
+                yield _with_text(row) if row.text else row.raw
                 number += 1
                 if number % _ROWS_PER_TURN == 0:
                     await asyncio.sleep(0)
@@ -132,11 +140,12 @@ class ReceiptLog:
             )
         found = (operator_pb2.Comparison.FromString(each.raw) for each in comparisons if each.at_ms >= began)
         comparison = next((each for each in found if each.request_id == receipt.request_id), None)
-        judged = row.judged if row is not None and row.at_ms == began else ""
-        if not judged and comparison is not None and comparison.primary_outcome in ("passed", "failed"):
-            judged = comparison.primary_outcome
+        judged = StoredVerdict.unpack(row.judged if row is not None and row.at_ms == began else "")
+        if not judged.outcome and comparison is not None and comparison.primary_outcome in ("passed", "failed"):
+            judged = StoredVerdict(comparison.primary_outcome)
         entries = list(map(audit_to_wire, changes))
-        return operator_pb2.Story(receipt=receipt, comparison=comparison, judged=judged, changes=entries)
+        verdict = {"judged": judged.outcome, "judged_kind": judged.kind, "judged_why": judged.why}
+        return operator_pb2.Story(receipt=receipt, comparison=comparison, changes=entries, **verdict)
 
     async def _read(self, key: str) -> wire.Receipt | None:
         try:
@@ -147,6 +156,13 @@ class ReceiptLog:
         except Refusal:  # no receipt has an id like this
             return None
         return None if row is None else parse_receipt(row.raw)
+
+
+def _with_text(row: ComparisonRow) -> bytes:
+    comparison = operator_pb2.Comparison.FromString(row.raw)
+    comparison.text = row.text.decode(errors="replace")
+    raw: bytes = comparison.SerializeToString()
+    return raw
 
 
 def parse_receipt(raw: bytes) -> wire.Receipt | None:

@@ -1,7 +1,7 @@
 """Receipts: written while a request runs, and limited in size."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from octet.rpc.messages import copy_message
@@ -9,7 +9,7 @@ from octet.v1 import inference_pb2 as wire
 from router.request import DecisionSource, Request, RoutingDecision
 
 RECEIPT_METADATA_KEY = "octet-receipt-bin"
-MAX_RECEIPT_BYTES = 4608  # gRPC allows 8 KiB of metadata, which must hold the error and the receipt of a refused call
+MAX_RECEIPT_BYTES = 4992  # gRPC allows 8 KiB of metadata, which must hold the error and the receipt of a refused call
 _ELLIPSIS = "…"
 _MAX_ID = 128
 _MAX_NAME = 64
@@ -30,6 +30,7 @@ _SOURCES: Mapping[DecisionSource, wire.DecisionSource] = {
     "rule": wire.DECISION_SOURCE_RULE,
     "classifier": wire.DECISION_SOURCE_CLASSIFIER,
     "default": wire.DECISION_SOURCE_DEFAULT,
+    "bare": wire.DECISION_SOURCE_BARE,
     "unrouted": wire.DECISION_SOURCE_UNSPECIFIED,
 }
 
@@ -44,6 +45,8 @@ class ReceiptDraft:
         self._pending: deque[Callable[[], None]] = deque()  # writes that wait, in order, until the request is sent
         self._pending.append(partial(self._write_request, request, wall_ms))
         self._last = now
+        self.write_shadow: Callable[[wire.Receipt], None] | None = None
+        """Writes what has become of the request's shadow into a receipt; None if no shadow is planned."""
 
     def _write_request(self, request: Request, wall_ms: int) -> None:
         receipt, trace = self._receipt, request.trace
@@ -123,9 +126,19 @@ class ReceiptDraft:
             span_id=span_id,
         )
 
-    def accepted(self, specialist: str, replica: str, breaker: str, accepted: wire.Accepted, now: float) -> None:
-        """Record which replica accepted the request. `breaker` is the state of its breaker when it was chosen."""
+    def accepted(
+        self,
+        specialist: str,
+        replica: str,
+        breaker: str,
+        accepted: wire.Accepted,
+        now: float,
+        experts: Sequence[str] = (),
+    ) -> None:
+        """Record which replica accepted the request. `breaker` is the state of its breaker when it was chosen.
+        `experts` are the specialist and its adapters, by the names that callers use."""
         receipt = self._receipt
+        receipt.experts_used[:] = [clip_bytes(each, _MAX_NAME) for each in experts]
         receipt.specialist = clip_bytes(specialist, _MAX_NAME)
         receipt.replica = clip_bytes(replica, _MAX_NAME)
         receipt.breaker = breaker
@@ -159,6 +172,8 @@ class ReceiptDraft:
         self.write_pending()
         copy = wire.Receipt() if receipt is None else receipt
         copy.CopyFrom(self._receipt)
+        if self.write_shadow is not None:
+            self.write_shadow(copy)
         copy.timings.total = self._last - self._arrival
         return copy
 
@@ -239,6 +254,8 @@ def clip_list(texts: Iterable[str], max_each: int, max_total: int) -> list[str]:
 
 def _clip_error(error: wire.Error) -> wire.Error:
     clipped = copy_message(error)
+    for secret in ("ticket", "reservation"):
+        clipped.ClearField(secret)
     clipped.message = clip_bytes(error.message, _MAX_MESSAGE)
     clipped.field = clip_bytes(error.field, _MAX_NAME)
     clipped.limit = clip_bytes(error.limit, _MAX_DETAIL)

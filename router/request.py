@@ -116,7 +116,7 @@ def use_grant(grant: AccessGrant) -> AbstractContextManager[None]:
 
 SessionSource = Literal["session_id", "metadata", "user", "none"]
 MaxTokensSource = Literal["caller", "task", "specialist"]
-DecisionSource = Literal["forced", "intent", "rule", "classifier", "default", "unrouted"]
+DecisionSource = Literal["forced", "intent", "rule", "classifier", "default", "bare", "unrouted"]
 SESSION_METADATA_KEY = "session_id"
 
 
@@ -246,6 +246,19 @@ def start_call_trace() -> CallTrace:
     return call
 
 
+_TICKET: ContextVar[str] = ContextVar("ticket", default="")
+
+
+def current_ticket() -> str:
+    """Return the ticket in the header of the HTTP call; empty if there is none."""
+    return _TICKET.get()
+
+
+def start_call_ticket(ticket: str) -> None:
+    """Set the ticket of the requests that this task, or a task that it starts, receives."""
+    _TICKET.set(ticket)
+
+
 @dataclass(frozen=True, slots=True)
 class RoutingDecision:
     source: DecisionSource
@@ -265,6 +278,11 @@ class RoutingDecision:
     request_digest: str = ""
     config_digest: str = ""
     max_tokens_from: MaxTokensSource = "caller"
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the primary answers without its system prompt and adapters, because no specialist fits."""
+        return self.source == "bare"
 
 
 _CONTENT_FIELDS = (
@@ -306,6 +324,8 @@ class Request:
     tools: tuple[wire.Tool, ...] = ()
     tool_choice: wire.ToolChoice | None = None
     embed: bool = False  # whether the caller wants the prompt's embedding instead of an answer
+    ticket: str = ""  # as the caller sent it
+    wants_ticket: bool = True  # whether a refusal may carry a ticket
 
     policy: "RoutingPolicy" = field(init=False, repr=False, compare=False)  # the routing policy in force on arrival
     draft: "ReceiptDraft" = field(init=False, repr=False, compare=False)
@@ -313,7 +333,7 @@ class Request:
     plan: "DispatchPlan | None" = field(default=None, init=False, repr=False, compare=False)
     """None until the request is planned, or if no specialist should answer."""
     has_first_token: bool = field(default=False, init=False, repr=False, compare=False)
-    was_accepted: bool = field(default=False, init=False, repr=False, compare=False)  # whether a replica has accepted
+    accepted_by: str = field(default="", init=False, repr=False, compare=False)  # the last specialist that accepted
     full: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
     """Specialists that had no capacity for the request: every replica that was asked was full."""
     waited: float = field(default=0.0, init=False, repr=False, compare=False)  # seconds, for a replica to come back

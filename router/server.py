@@ -76,7 +76,9 @@ class RouterServer(RouterCore):
         """Raises ValueError, OSError or BindRefused for invalid settings."""
         clock, random = SystemClock(), SystemRandom()
         connect = open_transport(ensemble.dispatch.transport, settings.replica_tls)
-        environment = RouterEnvironment(clock, time.time, random, connect, lambda: secrets.token_hex(_ID_BYTES))
+        environment = RouterEnvironment(
+            clock, time.time, random, connect, lambda: secrets.token_hex(_ID_BYTES), weights=settings.weights
+        )
         memory = MemoryGuard(memory_reader(), clock, MemoryLimits.from_environment(os.environ))
         memory.warn()
         super().__init__(

@@ -2,43 +2,44 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
+from admission.demand import DemandClass
 from octet.clock import Clock
-from octet.config.ensemble import CorrectnessConfig
 from octet.rpc.handlers import CallerGone
 from octet.rpc.memory import MemoryGuard
 from octet.rpc.refusal import Refusal, cancelled, draining, internal_error
 from octet.telemetry.requests import request_context
 from octet.v1 import inference_pb2 as wire
+from octet.v1.specialist_pb2 import Structure
 from router.api.keys.gate import AccessGate
 from router.api.keys.rate_limits import AnswerTokenCounter
 from router.control.control import ControlPlane
 from router.dispatch.dispatcher import Dispatcher, Write
 from router.dispatch.live_requests import LiveRequests
 from router.observe.observers import RequestObservers
+from router.quality.answer_tap import AnswerTap
 from router.quality.answers import is_chunk
 from router.quality.evaluation_queue import EvaluationQueue
-from router.quality.shadow import AnswerTap, ShadowDispatcher
-from router.quality.shadow_copy import ShadowTask
+from router.quality.shadow import ShadowDispatcher
+from router.quality.shadow_copy import OrderedShadow, ShadowTask
 from router.receipt_log import ReceiptLog
 from router.receipts import RECEIPT_METADATA_KEY, ReceiptDraft, clip_bytes, refused_receipt
 from router.refusals import caller_gone, no_specialist, unknown_request
-from router.request import Request, Tracer, current_caller, record_trace
-from router.routing.dispatch_plan import DispatchPlan, plan_dispatch
+from router.request import Request, Tracer, current_caller, current_ticket, record_trace
+from router.routing.classifier.base import ClassifierUnavailable
+from router.routing.dispatch_plan import DispatchPlan, ShadowOrder, choose_shadow, plan_dispatch
 from router.routing.policy import ClassifierClient, RoutingPolicy, build_replica_request
 from router.routing.validation import DEFAULT_PRIORITY, RequestValidator
-from router.verify.verdict import Verdict, Verifier
-from router.verify.verifiers import open_verifier
+from router.verify.by_task import AnswerPurpose, Judgement, VerifierSet
+from router.verify.verdict import Verdict
 
 _log = logging.getLogger(__name__)
 TraceHeaders: TypeAlias = tuple[str | None, str]  # the caller's W3C traceparent and tracestate
-_VERIFIER_BY_TASK = {"json_parsing": "json"}
-"""Verifiers by task, for specialists whose own verifier only checks that there is an answer."""
-_NON_EMPTY = "non_empty"
 _MARGIN_SECONDS = 0.2  # a validation ends this long before the request's deadline
 _MAX_NAME_BYTES = 64
 _MAX_DETAIL_BYTES = 160
@@ -60,12 +61,20 @@ class RequestServer:
     draining: bool = False
 
     def answer(
-        self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders, write: Write
+        self,
+        message: wire.InferRequest,
+        seconds_left: float | None,
+        trace: TraceHeaders,
+        write: Write,
+        *,
+        wants_ticket: bool = True,
     ) -> Coroutine[Any, Any, None]:
         """Validate the request immediately, and return a coroutine that serves it and writes serialized InferEvents to
-        `write`. `seconds_left` is the time until the transport's deadline. Every Refusal carries the receipt;
-        CallerGone is raised if `write` fails."""
-        return self._serve(self._receive(message, seconds_left, trace), write)
+        `write`. `seconds_left` is the time until the transport's deadline. Every Refusal carries the receipt, and a
+        ticket only if `wants_ticket`; CallerGone is raised if `write` fails."""
+        request = self._receive(message, seconds_left, trace)
+        request.ticket, request.wants_ticket = request.ticket or current_ticket(), wants_ticket
+        return self._serve(request, write)
 
     def count(
         self, message: wire.InferRequest, seconds_left: float | None, trace: TraceHeaders
@@ -163,8 +172,10 @@ class RequestServer:
         async def finish() -> wire.Receipt:
             if recorder is not None:
                 left = request.deadline - self.clock.now()
-                verdict = await self.answer_validator.validate(draft.to_wire(), request.text, recorder.text, left)
-                draft.validated(verdict, self.clock.now())
+                validation = await self.answer_validator.validate(
+                    draft.to_wire(), request.text, request.structure, recorder.text, left
+                )
+                draft.validated(validation, self.clock.now())
             receipt = draft.to_wire()
             self.receipts.put(receipt)
             try:
@@ -232,53 +243,83 @@ class RequestPipeline:
         request.draft.planned(plan.between)
         return plan.refusal
 
-    async def _plan_or_refuse(self, request: Request) -> DispatchPlan:
+    async def _plan_or_refuse(self, request: Request, *, is_demand: bool) -> DispatchPlan:
         refusal = await self.plan(request)
         if refusal is not None or request.plan is None:
+            if is_demand and request.plan is not None:
+                self._record_demand(request, request.plan)
             raise refusal or no_specialist(request.decision, request.policy.ensemble)
         return request.plan
 
     async def answer(self, request: Request, write: Write, finish: Callable[[], Awaitable[wire.Receipt]]) -> None:
         """Send the whole answer to the caller. `finish` stores and writes the receipt. Raises Refusal or CallerGone."""
-        plan = await self._plan_or_refuse(request)
+        plan = await self._plan_or_refuse(request, is_demand=True)
         tap = self._tap(request, plan, write)
         try:
             with tap or nullcontext():
                 await self.dispatcher.answer(request, plan, write if tap is None else tap.write)
+                if tap is not None:
+                    tap.answered()
                 receipt = await finish()
                 if tap is not None:
-                    tap.finished(receipt, request.text)
+                    tap.finished(receipt, request.text, request.structure)
         finally:
-            self._record_demand(request, plan.candidates[0].specialist)
-        self.shadows.answered()
+            self._record_demand(request, plan)
+        self.shadows.answered(request.intent)
 
-    def _record_demand(self, request: Request, first: str) -> None:
-        if first in request.full:
-            self.control.record_refused(first, request.intent)
-        elif request.was_accepted:
-            self.control.record_accepted(first, request.intent)
+    def _record_demand(self, request: Request, plan: DispatchPlan) -> None:
+        """Count the request for the specialist whose knobs apply, and for another one that accepted it."""
+        record, accepted_by = self.control.record_demand, request.accepted_by
+        if plan.lead in request.full:
+            record(plan.lead, request.intent, plan.demand, "refused")
+        elif plan.lead and accepted_by == plan.lead:
+            record(plan.lead, request.intent, plan.demand, "accepted")
+        elif plan.is_withheld:
+            record(plan.lead, request.intent, plan.demand, "withheld")
+        if accepted_by not in ("", plan.lead):
+            record(accepted_by, request.intent, DemandClass(request.priority), "accepted")
 
     async def count(self, request: Request) -> wire.CountResponse:
         """Let the specialist that would answer now count the prompt tokens. Raises Refusal if no specialist would."""
-        return await self.dispatcher.count(request, await self._plan_or_refuse(request))
+        return await self.dispatcher.count(request, await self._plan_or_refuse(request, is_demand=False))
 
     def _tap(self, request: Request, plan: DispatchPlan, write: Write) -> AnswerTap | None:
         """Return a tap that captures the answer for evaluation or for a shadow; None if neither is planned."""
-        order, task = plan.shadow, None
+        order = plan.shadow
         if not plan.sample and order is None:
             return None
-        if order is not None and not self.dispatcher.quarantine.suspects(request.content_digest):
-            candidate = order.candidate
-            config = request.policy.specialists[candidate.specialist]
-            task = ShadowTask(
-                order=order,
-                num_bytes=request.num_bytes,
-                compose=lambda seconds: build_replica_request(request, config, candidate.adapters, seconds),
-                trace=lambda: self.tracer.outgoing(request.trace),
-                may_answer=lambda replica: replica.name not in candidate.excluded,
-                content=request.content_digest,
-            )
-        return AnswerTap(self.evaluations, self.shadows, write, plan, task)
+        tap = AnswerTap(self.evaluations, self.shadows, write, plan)
+        if order is not None:
+            tap.ordered = ordered = OrderedShadow(order, self.shadows.counters)
+            request.draft.write_shadow = ordered.write
+            if self.dispatcher.quarantine.suspects(request.content_digest):
+                ordered.end("shed", "quarantined")
+            else:
+                is_chosen = bool(order.candidate.specialist)
+                tap.shadow = self._shadow_task(request, order) if is_chosen else partial(self._choose_shadow, request)
+        return tap
+
+    def _shadow_task(self, request: Request, order: ShadowOrder) -> ShadowTask:
+        candidate = order.candidate
+        config = request.policy.specialists[candidate.specialist]
+        return ShadowTask(
+            order=order,
+            num_bytes=request.num_bytes,
+            compose=lambda seconds: build_replica_request(request, config, candidate.adapters, seconds),
+            trace=lambda: self.tracer.outgoing(request.trace),
+            may_answer=lambda replica: replica.name not in candidate.excluded,
+            content=request.content_digest,
+        )
+
+    async def _choose_shadow(self, request: Request) -> ShadowTask | None:
+        """Ask the classifier for the best other specialist; None if there is none or the classifier is unavailable."""
+        text, tenant = request.text, request.caller.tenant
+        try:
+            scores = self.classifier.cached(text, tenant) or await self.classifier.classify(text, tenant)
+        except ClassifierUnavailable:
+            return None
+        order = choose_shadow(request, request.policy.ensemble, self.control.fleet_status, scores)
+        return None if order is None else self._shadow_task(request, order)
 
 
 class TextRecorder:
@@ -306,53 +347,53 @@ class TextRecorder:
 class AnswerValidator:
     """Verifies complete answers on request, in bounded time."""
 
-    def __init__(
-        self, verifiers: Callable[[], Mapping[str, Verifier]], correctness: CorrectnessConfig, most: int, seconds: float
-    ) -> None:
-        """`verifiers` returns the current verifiers by specialist. At most `most` answers are verified concurrently,
-        each for at most `seconds`."""
+    def __init__(self, verifiers: Callable[[], VerifierSet], most: int, seconds: float) -> None:
+        """`verifiers` returns the current verifiers. At most `most` answers are verified concurrently, each for at most
+        `seconds`."""
         self._verifiers = verifiers
-        self._by_task = {task: open_verifier(spec, correctness, None) for task, spec in _VERIFIER_BY_TASK.items()}
         self._most = most
         self._seconds = seconds
         self._num_waiting = 0
 
     async def validate(
-        self, receipt: wire.Receipt, question: str, answer: str | None, seconds_left: float
+        self,
+        receipt: wire.Receipt,
+        question: str,
+        structure: Structure | None,
+        answer: str | None,
+        seconds_left: float,
     ) -> wire.Validation:
         """Verify an answer; never raises. The outcome is `skipped` if verification is impossible or takes too long."""
-        verifier = self._verifiers().get(receipt.specialist)
-        if verifier is not None and verifier.name == _NON_EMPTY:
-            verifier = self._by_task.get(receipt.decision.task, verifier)
         seconds = max(0.0, min(self._seconds, seconds_left - _MARGIN_SECONDS))
-        verdict = await self._verdict(verifier, receipt, question, answer, seconds)
+        purpose = AnswerPurpose(receipt.specialist, receipt.decision.task, structure)
+        has_stopped = receipt.usage.finish_reason == wire.FINISH_REASON_STOP
+        verifier, verdict = await self._judge(purpose, question, answer, seconds, has_stopped=has_stopped)
         return wire.Validation(
-            verifier=clip_bytes("none" if verifier is None else verifier.name, _MAX_NAME_BYTES),
+            verifier=clip_bytes(verifier, _MAX_NAME_BYTES),
             outcome=verdict.outcome if verdict.outcome in ("passed", "failed") else "skipped",
             detail=clip_bytes(verdict.why, _MAX_DETAIL_BYTES),
             seconds=verdict.seconds,
         )
 
-    async def close(self) -> None:
-        for verifier in self._by_task.values():
-            await verifier.close()
+    async def _judge(
+        self, purpose: AnswerPurpose, question: str, answer: str | None, seconds: float, *, has_stopped: bool
+    ) -> Judgement:
+        verifiers = self._verifiers()
 
-    async def _verdict(
-        self, verifier: Verifier | None, receipt: wire.Receipt, question: str, answer: str | None, seconds: float
-    ) -> Verdict:
-        if verifier is None:
-            return Verdict("skipped", "the specialist has no verifier any more")
+        def skipped(why: str) -> Judgement:
+            return Judgement(verifiers.line(purpose.specialist) or "none", Verdict("skipped", why))
+
         if answer is None:
-            return Verdict("skipped", "the answer is too long to verify")
-        if receipt.usage.finish_reason != wire.FINISH_REASON_STOP:
-            return Verdict("skipped", "the answer was cut off, and a partial answer is not verified")
+            return skipped("the answer is too long to verify")
+        if not has_stopped:
+            return skipped("the answer was cut off, and a partial answer is not verified")
         if self._num_waiting >= self._most:
-            return Verdict("skipped", f"{self._most} answers already wait for a verdict")
+            return skipped(f"{self._most} answers already wait for a verdict")
         self._num_waiting += 1
         try:
             async with asyncio.timeout(seconds):
-                return await verifier.verify(question, answer)
+                return await verifiers.verify(purpose, question, answer)
         except TimeoutError:
-            return Verdict("skipped", f"no verdict within {seconds:.1f} s")
+            return skipped(f"no verdict within {seconds:.1f} s")
         finally:
             self._num_waiting -= 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 
 from octet.config.ensemble import Ensemble
@@ -25,6 +26,7 @@ class RouterSettings(Endpoint):
     replicas: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """Replica addresses by specialist, which override the configured addresses."""
     replica_tls: ReplicaTls | None = None
+    weights: Path | None = None  # the folder in which a supervisor takes orders for weights
     otlp: str = ""  # the endpoint that receives traces; empty if none are recorded
 
 

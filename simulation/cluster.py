@@ -11,7 +11,7 @@ from octet.config.ensemble import Ensemble
 from octet.rpc.memory import MemoryUsage
 from router.dispatch.http2.call import ReadLimits
 from router.dispatch.transport import ReplicaTarget
-from router.verify.verifiers import open_verifiers
+from router.verify.by_task import open_verifiers
 from simulation.event_loop import HeapLoop, Process, WallClock
 from simulation.network import Address, Channel, Delays, Link
 from simulation.replica import ReplicaSpec, SimulatedReplica

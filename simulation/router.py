@@ -1,7 +1,7 @@
 """A simulated router process with its store and classifier in memory."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any, TypeVar
@@ -11,20 +11,21 @@ from octet.rpc.memory import MemoryGuard
 from router.api.grpc.services import InferenceService
 from router.api.keys.gate import AccessGate
 from router.assembly import RequestTraces, RouterCore, RouterEnvironment
+from router.control.demand import USUAL_SECONDS
 from router.dispatch.transport import Connect
 from router.routing.classifier.base import ClassifierUnavailable, Distribution
 from router.routing.policy import ClassifierClient
 from router.store.connection import DatabaseConnection, SqliteMemory
 from router.store.store import Store
 from router.store.worker import StoreTask, StoreWorker
-from router.verify.verdict import Verifier
+from router.verify.by_task import VerifierSet
 from simulation.event_loop import HeapLoop, LoopClock, WallClock
 from simulation.network import Port
 
 T = TypeVar("T")
 _COMMIT_SECONDS = 1e-3
 _ID_BITS = 128
-VerifierSource = Callable[[Ensemble], Mapping[str, Verifier]]  # opens the verifier of each specialist
+VerifierSource = Callable[[Ensemble], VerifierSet]
 
 
 class _MemoryDatabase(SqliteMemory):
@@ -105,7 +106,7 @@ class SimulatedRouter(RouterCore):
     ) -> None:
         self.ensemble = ensemble
         self.clock = clock = LoopClock(loop)
-        longest, worker = max(ensemble.correctness.window, ensemble.escalation.sustain), partial(_LoopWorker, loop)
+        longest, worker = max(ensemble.correctness.window, USUAL_SECONDS), partial(_LoopWorker, loop)
         database = _MemoryDatabase()
         store = Store(database, ensemble.store, ensemble.name, longest, clock=clock, wall=wall.now, worker=worker)
         environment = RouterEnvironment(

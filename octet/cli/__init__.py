@@ -20,6 +20,7 @@ _COMMANDS = {
     "octet.cli.operate:add_breaker_commands": "breakers breaker",
     "octet.cli.operate:add_knob_commands": "knobs",
     "octet.cli.operate:add_lane_commands": "lanes adapters",
+    "octet.cli.operate:add_refresh_command": "refresh",
     "octet.cli.operate:add_replica_commands": "replicas drain undrain",
     "octet.cli.operate:add_shadow_command": "shadow",
     "octet.cli.operate:add_audit_commands": "audit events",

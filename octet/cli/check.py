@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octet.cli.arguments import EXIT_INVALID, Commands, add_parser
-from octet.config.ensemble import Ensemble, SpecialistConfig
+from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig
 from octet.config.yaml_tree import ConfigInvalid
 from octet.terminal import ONE_LINE, format_table, install_hint, pluralize
 
@@ -25,7 +25,7 @@ configuration is valid nevertheless.
 
 Exit status: 0 when the configuration is valid, 2 when it is not.
 """
-_HEADING = ("specialist", "model", "replicas", "block", "KV memory", "max tokens", "fallback")
+_HEADING = ("specialist", "model", "replicas", "block", "KV memory", "max tokens", "verify", "floor", "fallback")
 
 
 def add_check_command(commands: Commands) -> None:
@@ -115,10 +115,11 @@ def summarize(ensemble: Ensemble) -> dict[str, Any]:
         "digest": ensemble_digest(ensemble),
         "specialists": [_summarize_specialist(each) for each in specialists],
         "rules": [f"{rule.name} -> {rule.specialist}" for rule in ensemble.rules],
-        "intents": [f"{intent.name} -> {intent.specialist or 'by its text'}" for intent in ensemble.intents],
+        "intents": [_summarize_intent(intent) for intent in ensemble.intents],
         "tasks": [task.name for task in ensemble.tasks],
         "classifier": ensemble.classifier.path or "from descriptions and examples",
         "default": ensemble.default_name,
+        "bare": ensemble.bare,
         "listens": f"{router.host}:{router.port}",
         "http": None if http is None else f"{http.host}:{http.port}",
         "processes": 1 + sum(each.replicas for each in specialists),
@@ -127,8 +128,13 @@ def summarize(ensemble: Ensemble) -> dict[str, Any]:
     }
 
 
+def _summarize_intent(intent: IntentConfig) -> str:
+    fallback = f", else {intent.fallback}" if intent.fallback else ""
+    return f"{intent.name} -> {intent.specialist or 'by its text'}{fallback}"
+
+
 def _summarize_specialist(specialist: SpecialistConfig) -> dict[str, Any]:
-    names = ("name", "replicas", "block_size", "max_tokens", "fallback")
+    names = ("name", "replicas", "block_size", "max_tokens", "verify", "floor", "fallback")
     return {
         **{name: getattr(specialist, name) for name in names},
         "model": specialist.model if specialist.engine == "native" else specialist.engine,
@@ -147,6 +153,7 @@ def format_summary(summary: dict[str, Any]) -> str:
         "tasks": ", ".join(summary["tasks"]),
         "classifier": summary["classifier"],
         "if unsure": summary["default"] or "no specialist answers",
+        "if none fits": f"the bare model of {summary['bare']}" if summary["bare"] else "the request is refused",
         "gRPC": summary["listens"],
         "HTTP": summary["http"] or "disabled",
         "processes": f"{summary['processes']}, including the router",
@@ -160,8 +167,9 @@ def format_summary(summary: dict[str, Any]) -> str:
 
 def _specialist_row(each: dict[str, Any]) -> tuple[str, ...]:
     replicas = ", ".join(each["addresses"]) or str(each["replicas"])
-    sizes = (str(each["block_size"]), _megabytes(each["kv_bytes"]), str(each["max_tokens"]))
-    return each["name"], each["model"], replicas, *sizes, each["fallback"] or "-"
+    sizes = (str(each["block_size"]), _megabytes(each["kv_bytes"]), str(each["max_tokens"] or "by task"))
+    judged = (each["verify"], str(each["floor"]))
+    return each["name"], each["model"], replicas, *sizes, *judged, each["fallback"] or "-"
 
 
 def _megabytes(num_bytes: int) -> str:

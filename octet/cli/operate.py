@@ -26,13 +26,15 @@ Columns = Sequence[str | tuple[str, str | Callable[[Any], object]]]
 """Each column is the name of a field, or a heading with either the name of a field or a function of the record."""
 
 _BREAKERS_HELP = """
+floor: the lowest pass rate; learned: from the specialist's own answers.
 closed: the specialist serves. shadow_only: its pass rate fell below the floor;
 its fallback answers, and it gets only shadow traffic. recovering: its shadow
 answers pass again, and must do so for a whole window before it serves. An operator
 can hold a breaker open or closed until it is released."""
 _KNOBS_HELP = """
 INTENT.shadow_threshold: requests of lower confidence are copied to a shadow.
-INTENT.priority_floor: requests of lower priority are refused.
+INTENT.priority_floor: requests of lower priority are refused, unless their second
+choice has a lower floor and room.
 INTENT/SPECIALIST instead of INTENT sets the knob for one specialist only."""
 _LANES_HELP = """
 A lane is a specialist's model with its adapters. One lane serves. Another may be
@@ -42,6 +44,11 @@ PATH is a directory below the replicas' adapter root, as the replicas see it.
 A path that begins with ./, ../ or ~ is resolved on this machine. The root is
 `adapter_root` of the configuration. The default is the folder of the configuration
 file or, without a file, the folder in which `octet serve` was started."""
+_REFRESH_HELP = """
+The new weights get shadow requests only, until `octet adapters promote SPECIALIST`.
+The old weights stay until the new ones are trusted. `octet adapters rollback
+SPECIALIST` returns to them at any time. Architecture and tokenizer must be the same.
+Only for specialists whose replicas `octet serve` runs, and that machine's paths."""
 _ROOT_ADVICE = (
     "the adapter root is adapter_root in the configuration; its default is the folder of the configuration file "
     "or, without a file, the folder in which octet serve was started"
@@ -50,11 +57,10 @@ _SHADOW_HELP = """
 Counts requests whose primary and shadow answers could both be verified: how often
 each passed, and how often only one did. `octet router tune` derives thresholds."""
 _SHADOW_LEGEND = "passed, alone: primary / shadow, among requests verified on both sides"
-_SHED_LEGEND = "shed: over budget, no free replica, refused by the replica, or too late to be compared"
 _SLO_HELP = """
 Every figure belongs to one specialist; there is no figure for the whole ensemble.
 ttft: from a request's arrival to the first chunk of its answer; itl: between two
-chunks; first token: from the replica's acceptance to the first chunk. A burn rate
+tokens; first token: from the replica's acceptance to the first chunk. A burn rate
 of 1 uses up the error budget exactly; above 1 the objective will be missed.
 
   octet slo
@@ -72,8 +78,12 @@ def _format_state(breaker: BreakerInfo) -> str:
     return f"held {breaker.hold} by {breaker.hold_by}: {breaker.hold_why}" if breaker.hold else breaker.state
 
 
+def format_floor(each: BreakerInfo | Slo) -> str:
+    return "" if each.floor is None else format_percent(each.floor) + (" learned" if each.floor_learned else "")
+
+
 _SINCE = ("since", lambda each: format_age(each.since_unix_ms))
-_FLOOR = ("floor", lambda each: format_percent(each.floor))
+_FLOOR = ("floor", format_floor)
 _PASSED = ("passed", lambda each: format_percent(each.pass_rate))
 _BREAKER_COLUMNS: Columns = (
     "specialist",
@@ -81,7 +91,7 @@ _BREAKER_COLUMNS: Columns = (
     ("state", _format_state),
     _PASSED,
     ("samples", lambda each: f"{each.samples}{f' of {each.min_samples}' if each.samples < each.min_samples else ''}"),
-    *(_FLOOR, _SINCE, "fallback", "outlook"),
+    *(_FLOOR, ("judged by", "verifier"), _SINCE, "fallback", "outlook"),
 )
 _KNOB_COLUMNS: Columns = (
     ("knob", "name"),
@@ -90,7 +100,9 @@ _KNOB_COLUMNS: Columns = (
     *(("set by", "set_by"), _SINCE, "why"),
 )
 _LANE_COLUMNS: Columns = (
-    *("specialist", ("lane", "number"), "adapter", "status", _SINCE, _PASSED, "samples"),
+    *("specialist", ("lane", "number")),
+    ("adapter", lambda each: each.adapter or Path(each.model).name),
+    *("status", _SINCE, _PASSED, "samples"),
     ("on", lambda each: f"{each.resident}/{each.replicas}"),
     *("by", "outlook"),
 )
@@ -169,8 +181,10 @@ def add_breaker_commands(commands: Commands) -> None:
     about = "show pass rate and breaker state of every specialist"
     show = _show(format_breakers, lambda operator, _: operator.breakers())
     cli.add_operator_command(commands, "breakers", about, show, _BREAKERS_HELP)
-    single = cli.add_operator_command(commands, "breaker", "hold a specialist's breaker, or release it")
-    verbs = single.add_subparsers(metavar="hold|release", required=True)
+    single = cli.add_operator_command(
+        commands, "breaker", "hold or release a specialist's breaker, or learn its floor again"
+    )
+    verbs = single.add_subparsers(metavar="hold|release|relearn", required=True)
     about = "keep a specialist from serving, or keep it serving regardless of its answers"
     change = _change(_describe_breaker, Operator.hold_breaker, "specialist", "hold")
     hold = cli.add_operator_verb(verbs, "hold", about, change)
@@ -182,7 +196,11 @@ def add_breaker_commands(commands: Commands) -> None:
     change = _change(_describe_breaker, Operator.release_breaker, "specialist")
     release = cli.add_operator_verb(verbs, "release", about, change)
     _add_change_options(release)
-    for verb in (hold, release):
+    about = "forget the learned floors and learn new ones; until then the pass rate is only recorded"
+    change = _change(_describe_breaker, Operator.relearn_floor, "specialist")
+    relearn = cli.add_operator_verb(verbs, "relearn", about, change)
+    _add_change_options(relearn)
+    for verb in (hold, release, relearn):
         verb.add_argument("specialist", metavar="SPECIALIST")
 
 
@@ -252,6 +270,24 @@ def add_lane_commands(commands: Commands) -> None:
     add_option(promote, "name", "NAME", "name of the candidate; default: any", nargs="?", default="")
 
 
+def add_refresh_command(commands: Commands) -> None:
+    about = "start other weights of a specialist beside the running ones, as a candidate"
+    parser = cli.add_operator_command(commands, "refresh", about, _show(_describe_lane, _refresh), _REFRESH_HELP)
+    add_option(parser, "specialist", "SPECIALIST")
+    about = "a Hugging Face directory, a .gguf file, or hf:ORG/NAME of the hub"
+    add_option(parser, "--model", "PATH", about, _resolve_model_path, required=True)
+    add_option(parser, "--digest", "SHA256", "revision that the weights must have; default: any", default="")
+    _add_change_options(parser)
+
+
+def _resolve_model_path(text: str) -> str:
+    return text if text.startswith("hf:") else str(Path(text).expanduser().absolute())
+
+
+def _refresh(operator: Operator, given: argparse.Namespace) -> LaneInfo:
+    return operator.refresh(given.specialist, given.model, digest=given.digest, why=given.reason)
+
+
 def resolve_adapter_path(text: str) -> str:
     """Return the path, made absolute if it begins with ./, ../ or ~, because replicas run in another folder."""
     is_local = text.startswith(("./", "../", "~")) or text in (".", "..")
@@ -267,7 +303,8 @@ def _load_adapter(operator: Operator, given: argparse.Namespace) -> LaneInfo:
 
 
 def _describe_lane(lane: LaneInfo) -> str:
-    text = f"lane {lane.number} of {lane.specialist}, {lane.adapter or 'the bare model'}, is {lane.status}"
+    model = f" of {lane.model}" if lane.model else ""
+    text = f"lane {lane.number} of {lane.specialist}, {lane.adapter or 'the bare model'}{model}, is {lane.status}"
     return text + (f": {lane.outlook}" if lane.outlook else "")
 
 
@@ -324,10 +361,11 @@ def add_shadow_command(commands: Commands) -> None:
 
 def format_shadow_report(report: records.ShadowReport) -> str:
     names = ("ordered", "sent", "answered", "shed", "failed", "compared")
-    totals = "since this router started: " + ", ".join(f"{getattr(report.counts, name)} {name}" for name in names)
+    totals = ["since this router started: " + ", ".join(f"{getattr(report.counts, name)} {name}" for name in names)]
+    totals += [f"  {each.outcome}, {each.reason}: {each.count}" for each in report.counts.reasons]
     if not report.rows:
-        return f"nothing compared yet\n\n{totals}\n{_SHED_LEGEND}"
-    return "\n".join([format_records(report.rows, _SHADOW_COLUMNS), "", _SHADOW_LEGEND, totals, _SHED_LEGEND])
+        return "\n".join(["nothing compared yet", "", *totals])
+    return "\n".join([format_records(report.rows, _SHADOW_COLUMNS), "", _SHADOW_LEGEND, *totals])
 
 
 def _ratio(part: int, whole: int) -> str:
@@ -439,7 +477,7 @@ def _objective_row(slo: Slo, objective: Objective) -> tuple[str, ...]:
     return (
         slo.specialist,
         objective.name,
-        target,
+        target + (" learned" if objective.learned else ""),
         current,
         format_met(objective),
         ", ".join(map(format_burn, objective.burns)),

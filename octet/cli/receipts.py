@@ -14,7 +14,7 @@ from octet.cli.arguments import Commands, add_flag, add_option, parse_duration, 
 from octet.client.errors import DeadlineExceeded, OctetError
 from octet.client.operator import Operator
 from octet.client.receipts import Admission, DecisionInfo, Receipt, Usage
-from octet.client.records import Between
+from octet.client.records import Between, Shadow
 from octet.clock import wall_ms
 from octet.telemetry.outcomes import CAPACITY_REASONS, OUTCOMES, reason_name, request_outcome, responsible_specialist
 from octet.terminal import ONE_LINE, format_latency, format_moment, format_seconds, format_table
@@ -154,7 +154,7 @@ def receipt_marks(receipt: Receipt) -> list[str]:
         marks.append(f"{len(receipt.attempts)} asked")
     if usage is not None and usage.times_preempted:
         marks.append(f"preempted {usage.times_preempted}x")
-    if between is not None and between.shadow is not None:
+    if between is not None and between.shadow is not None and between.shadow.replica:
         marks.append(f"shadowed by {between.shadow.specialist}")
     return marks
 
@@ -298,14 +298,22 @@ def _dispatch_rows(between: Between | None) -> Rows:
     yield "breaker", between.correctness if between.correctness not in ("", "closed") else ""
     yield "lane", between.lane if between.lane != "serving" else ""
     if between.shadow is not None:
-        yield "shadow", " + ".join((between.shadow.specialist, *between.shadow.adapters)) + f", {between.shadow.why}"
+        yield "shadow", _format_shadow(between.shadow)
     set_by = f", set by {between.knobs_by}" if between.knobs_by else ""
     yield "knobs", f"shadow threshold {between.shadow_threshold:g}, priority floor {between.priority_floor}{set_by}"
 
 
+def _format_shadow(shadow: Shadow) -> str:
+    to = " + ".join((shadow.specialist or "not chosen", *shadow.adapters))
+    place = f" on {shadow.replica}" if shadow.replica else ""
+    reason = f" ({shadow.reason})" if shadow.reason else ""
+    return f"{to}{place}, {shadow.why}, {shadow.outcome or 'planned'}{reason}"
+
+
 def _format_admission(admission: Admission) -> str:
     limits = f"at most {admission.max_tokens} tokens, seed {admission.seed}"
-    text = f"{admission.queue_position} ahead in the queue, {limits}"
+    ticket = ", with a ticket" if admission.reserved else ""
+    text = f"{admission.queue_position} ahead in the queue, {limits}{ticket}"
     if admission.forecast is None:
         return text
     wait, total, slack = admission.forecast.wait, admission.forecast.total, admission.forecast.slack

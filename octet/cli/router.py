@@ -22,7 +22,7 @@ from octet.telemetry.logs import add_log_options, log_settings, set_up_logging
 from octet.telemetry.trace_export import add_trace_option, resolve_otlp_endpoint
 from router.api.keys.key_file import open_keys
 from router.dispatch.transport import ReplicaTls
-from router.routing.classifier.linear import DATA, DEFAULT_FILE, ClassifierInvalid, read_classifier
+from router.routing.classifier.linear import DATA, DEFAULT_FILE, ClassifierInvalid, LinearClassifier, read_classifier
 from router.routing.training import shadow_thresholds as thresholds
 from router.settings import HttpSettings, RouterSettings, replica_addresses
 
@@ -40,6 +40,9 @@ Exit status: 0 after a clean shutdown, 2 when the configuration or an option is
 invalid, 130 after a second Ctrl-C.
 """
 _EXIT_STATUS = "Exit status: 0 on success, 2 when an option, a file or the data is invalid."
+_TRAIN_EXIT_STATUS = (
+    "Exit status: 0 on success, 1 when the gate refuses, 2 when an option, a file or the data is invalid."
+)
 _TUNE_HELP = """
 Proposes a threshold for each intent, with its cost and benefit, from comparisons
 that the router stored or that are in a file. Nothing is changed: the last lines
@@ -84,6 +87,8 @@ def _add_replica_options(group: "argparse._ArgumentGroup") -> None:
     parse_replica = partial(cli.parse_pair, expected="a replica must be given as SPECIALIST=ADDRESS")
     about = "host:port, unix:PATH, or dns:///name:port for every address of the name; repeatable"
     option("--replica", "SPECIALIST=ADDRESS", about, parse_replica, action="append", default=[])
+    about = "the folder in which the supervisor that runs the replicas takes orders for weights; set by octet serve"
+    option("--weights", "DIR", about, Path)
     option("--replica-ca", "FILE", "CA that must have signed replica certificates", Path)
     option("--replica-certificate", "FILE", "client certificate for replicas", Path)
     option("--replica-key", "FILE", "key of the client certificate", Path)
@@ -128,6 +133,7 @@ def _settings(arguments: argparse.Namespace, ensemble: Ensemble) -> RouterSettin
         keys=open_keys(arguments.keys, os.environ, router.keys),
         replicas=_group_by_specialist(arguments.replica),
         replica_tls=_replica_tls(arguments),
+        weights=arguments.weights,
         otlp=resolve_otlp_endpoint(arguments.otlp, ensemble.telemetry.otlp, os.environ),
     )
 
@@ -162,11 +168,19 @@ def _replica_tls(arguments: argparse.Namespace) -> ReplicaTls | None:
 
 
 def _add_training_commands(commands: Commands) -> None:
-    train = add_parser(commands, "train", "train the classifier on labelled prompts", epilog=_EXIT_STATUS)
+    train = add_parser(commands, "train", "train the classifier on labelled prompts", epilog=_TRAIN_EXIT_STATUS)
     evaluate = add_parser(commands, "eval", "measure a classifier on labelled prompts", epilog=_EXIT_STATUS)
     lines = 'JSON lines, each with "text", "label" and "source"; default:'
     add_option(train, "--data", "FILE", f"{lines} the corpus that comes with Octet", Path, nargs="+")
     add_option(train, "--out", "FILE", "default: %(default)s", Path, default=Path("classifier.safetensors"))
+    about = "also train on verdicts in this file of shadow comparisons (octet router tune --export), behind a gate"
+    add_option(train, "--from-shadow", "FILE", about, Path)
+    about = "with --from-shadow: the classifier to improve, trained on --data; default: the one that comes with Octet"
+    add_option(train, "--classifier", "FILE", about, Path, default=DEFAULT_FILE)
+    about = f"with --from-shadow: {lines} the held-out sources that come with Octet"
+    add_option(train, "--reference", "FILE", about, Path, nargs="+")
+    about = "with --from-shadow: largest loss of accuracy and calibration on the reference (default: %(default)s)"
+    add_option(train, "--margin", "SHARE", about, _parse_margin, default=0.01)
     add_flag(train, "--json", "print file, digest and figures as JSON")
     train.set_defaults(run=lambda arguments: report_errors("router", lambda: _train(arguments)))
     about = "default: the one that comes with Octet"
@@ -174,6 +188,9 @@ def _add_training_commands(commands: Commands) -> None:
     add_option(evaluate, "--data", "FILE", f"{lines} the held-out sources that come with Octet", Path, nargs="+")
     add_flag(evaluate, "--json", "print the figures as JSON")
     evaluate.set_defaults(run=lambda arguments: report_errors("router", lambda: _evaluate(arguments)))
+
+
+_parse_margin = cli.number_type(lambda share: 0 <= share <= 0.2, "a margin must be a number in [0, 0.2]")
 
 
 def _add_tune_command(commands: Commands) -> None:
@@ -194,6 +211,8 @@ def _train(arguments: argparse.Namespace) -> int:
     from router.routing.training.records import read_records
     from router.routing.training.train import train
 
+    if arguments.from_shadow is not None:
+        return _train_from_shadow(arguments)
     trained = train(read_records(arguments.data or corpus_files()))
     arguments.out.write_bytes(trained.data)
     digest = hashlib.sha256(trained.data).hexdigest()
@@ -206,15 +225,48 @@ def _train(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _train_from_shadow(arguments: argparse.Namespace) -> int:
+    """Write the classifier only if the gate lets it replace the base. Write the report in either case."""
+    from router.routing.training import retrain
+    from router.routing.training.records import read_records
+    from router.routing.training.train import collect_labels
+
+    base, corpus = _read_classifier(arguments.classifier), read_records(arguments.data or corpus_files())
+    if set(base.labels) != set(collect_labels(corpus)):
+        needed, found = ", ".join(base.labels), ", ".join(collect_labels(corpus))
+        raise ValueError(f"--data must be what --classifier was trained on, with the labels {needed}; it has {found}")
+    reference = retrain.split_reference(read_records(arguments.reference or [HELD_OUT_FILE]))
+    examples = retrain.collect_examples(thresholds.read_comparisons(arguments.from_shadow), base.labels)
+    if not (examples.trained or examples.held_back):
+        why = ", ".join(f"{number} ({reason})" for reason, number in examples.left_out) or "the file has none"
+        raise ValueError(f"--from-shadow: no comparison shows which specialist was right; left out: {why}")
+    data = retrain.retrain(corpus, examples, reference.calibrating)
+    report = retrain.judge_retrained(base, data, examples, reference.judging, arguments.margin)
+    report_file = arguments.out.with_suffix(".report.json")
+    report_file.write_text(report.to_json() + "\n", encoding="utf-8")
+    if not report.refusals:
+        arguments.out.write_bytes(data)
+    if arguments.json:
+        print(report.to_json())
+    else:
+        print(retrain.format_gate(report))
+        written = "" if report.refusals else f"{arguments.out}: sha256 {report.retrained}\n"
+        print(f"{written}report: {report_file}")
+    return 1 if report.refusals else 0
+
+
+def _read_classifier(path: Path) -> LinearClassifier:
+    try:
+        return read_classifier(path)
+    except ClassifierInvalid as error:
+        raise ClassifierInvalid(f"{path}: {error}") from error
+
+
 def _evaluate(arguments: argparse.Namespace) -> int:
     from router.routing.training.evaluation import evaluate, format_evaluation
     from router.routing.training.records import read_records
 
-    try:
-        classifier = read_classifier(arguments.classifier)
-    except ClassifierInvalid as error:
-        raise ClassifierInvalid(f"{arguments.classifier}: {error}") from error
-    evaluation = evaluate(classifier, read_records(arguments.data or [HELD_OUT_FILE]))
+    evaluation = evaluate(_read_classifier(arguments.classifier), read_records(arguments.data or [HELD_OUT_FILE]))
     print(json.dumps(evaluation.as_json(), indent=2) if arguments.json else format_evaluation(evaluation))
     return 0
 

@@ -23,22 +23,25 @@ from octet.cli.arguments import Commands, add_option, parse_port, parse_seconds,
 from octet.cli.check import find_warnings, load_ensemble
 from octet.client.base import DEFAULT_ADDRESS
 from octet.client.channel import API_KEY_VARIABLE
-from octet.config.ensemble import Ensemble, HttpConfig
+from octet.config.ensemble import Ensemble, HttpConfig, SpecialistConfig
 from octet.config.yaml_tree import ConfigInvalid
 from octet.rpc import listener as listeners
 from octet.rpc.certificates import Tls
 from octet.rpc.listener import BindRefused, Endpoint, format_address
 from octet.supervisor.console import JsonConsole, NonBlockingWriter, open_console
 from octet.supervisor.placement import ACCEPTED_CONFIG, ReplicaPlacement, place_replicas, runtime_folder
-from octet.supervisor.process import EXIT_USAGE, ProcessSpec
+from octet.supervisor.process import EXIT_USAGE, ProcessSpec, call_in_fork
 from octet.supervisor.signals import signal_handlers
 from octet.supervisor.supervisor import Supervisor, SupervisorTimeouts
+from octet.supervisor.weights import WantedBySpecialist, wanted_from_json, wanted_to_json
+from octet.supervisor.weights_processes import MakeReplica, WeightsProcesses
 from octet.telemetry.logs import LogSettings, add_log_options, log_settings
 from octet.telemetry.trace_export import add_trace_option, resolve_otlp_endpoint
 from octet.terminal import pluralize
 
-PrepareReplicas = Callable[[Sequence[ReplicaPlacement]], Sequence[ProcessSpec]]
-"""Loads what replicas share and returns their processes. Raises OSError, ValueError, RuntimeError or MemoryError."""
+PrepareReplicas = Callable[[Sequence[ReplicaPlacement]], tuple[Sequence[ProcessSpec], MakeReplica]]
+"""Loads what replicas share. Returns their processes, and a function that makes replicas of other weights. Raises
+OSError, ValueError, RuntimeError or MemoryError."""
 
 _EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _MAX_PORT_TRIES = 100
@@ -52,6 +55,7 @@ once. SIGHUP reloads the configuration.
 Exit status: 0 after a clean shutdown, 1 when a process had to be killed, 2 when
 the configuration or an option is invalid, 130 after a second Ctrl-C.
 """
+_MEMORY = "memory"  # the store that forgets
 _READY_ON = re.compile(r" ready on (\S+)")
 _ROUTER = "router"
 _ROUTER_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from octet.cli import main; sys.exit(main())"
@@ -98,8 +102,12 @@ def _run(arguments: argparse.Namespace, prepare_replicas: PrepareReplicas) -> in
             options = [] if arguments.keys is None else ["--keys", str(arguments.keys)]
             options += [*(["--insecure"] if arguments.insecure else []), *logs.arguments()]
             options += ["--otlp", otlp] if otlp else []
+            weights = WeightsProcesses(folder, placements, _remembered_weights(ensemble))
+            shared, make = prepare_replicas(weights.configured())
+            options += ["--weights", str(folder)]
             router = _router_process(ensemble, placements, folder / ACCEPTED_CONFIG, options)
-            return _supervise([*prepare_replicas(placements), router], ensemble, arguments, started, logs)
+            specs = [*weights.processes(shared, make), router]
+            return _supervise(specs, weights.turn, ensemble, arguments, started, logs)
     except ConfigInvalid as invalid:
         print(invalid, file=sys.stderr)
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
@@ -107,6 +115,36 @@ def _run(arguments: argparse.Namespace, prepare_replicas: PrepareReplicas) -> in
     except KeyboardInterrupt:
         return 130
     return EXIT_USAGE
+
+
+def _remembered_weights(ensemble: Ensemble) -> WantedBySpecialist:
+    """Return the weights with which specialists start because they were refreshed, and tell the operator. The store is
+    read in a fork, because its client may start threads."""
+
+    def read() -> dict[str, Any] | str:
+        from router.control.weights import remembered_weights
+        from router.store.connection import StoreConnectionLost
+
+        try:
+            return wanted_to_json(remembered_weights(ensemble))
+        except (StoreConnectionLost, ValueError) as error:
+            return str(error)
+
+    if ensemble.store.url == _MEMORY or not any(_can_refresh(each) for each in ensemble.specialists):
+        return {}
+    found = call_in_fork(read)
+    if isinstance(found, str):
+        print(f"octet serve: warning: starting the configured weights, because {found}", file=sys.stderr)
+        return {}
+    remembered = wanted_from_json(found)
+    for name, weights in remembered.items():
+        models = ", ".join(each.model for each in weights)
+        print(f"octet serve: {name} was refreshed: starting {models} (octet lanes {name})", file=sys.stderr)
+    return remembered
+
+
+def _can_refresh(specialist: SpecialistConfig) -> bool:
+    return specialist.engine == "native" and not specialist.addresses
 
 
 def _with_ports(ensemble: Ensemble, arguments: argparse.Namespace) -> Ensemble:
@@ -182,7 +220,12 @@ def _router_process(
 
 
 def _supervise(
-    specs: Sequence[ProcessSpec], ensemble: Ensemble, arguments: argparse.Namespace, started: float, logs: LogSettings
+    specs: Sequence[ProcessSpec],
+    revise: Callable[[Supervisor], None],
+    ensemble: Ensemble,
+    arguments: argparse.Namespace,
+    started: float,
+    logs: LogSettings,
 ) -> int:
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # gRPC starts in the children, never here
     out, log = NonBlockingWriter(sys.stdout.fileno()), NonBlockingWriter(sys.stderr.fileno())
@@ -195,7 +238,7 @@ def _supervise(
         out.write("".join(f"{line}\n" for line in lines))
 
     console = JsonConsole(log, time.time) if logs.format == "json" else open_console(log, [spec.name for spec in specs])
-    return Supervisor(specs, console, [out, log], timeouts).run(print_ready)
+    return Supervisor(specs, console, [out, log], timeouts, revise=revise).run(print_ready)
 
 
 def _process_table(ensemble: Ensemble, supervisor: Supervisor) -> Iterator[str]:

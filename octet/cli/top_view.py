@@ -6,7 +6,7 @@ from math import inf
 
 from rich.text import Text
 
-from octet.cli.operate import format_burn, format_met, format_objective_value, format_restarts
+from octet.cli.operate import format_burn, format_floor, format_met, format_objective_value, format_restarts
 from octet.client import records
 from octet.client.records import LaneInfo, Objective, Overview, ReplicaView, SpecialistView
 from octet.terminal import fold_text, format_age, format_latency, format_moment, format_percent, replace_unprintable
@@ -21,8 +21,8 @@ _HELP = (
     "enter      show or hide its details (also right, left)",
     "?          show or hide this help",
     "",
-    "ttft: from a request's arrival to the first chunk of its answer; itl: between two chunks;",
-    "first: from the replica's acceptance to the first chunk. After the / is the target, or the floor.",
+    "ttft: from a request's arrival to the first chunk of its answer; itl: between two tokens;",
+    "first: from the replica's acceptance to the first chunk. After the / is the target, or the floor (*: learned).",
     "req, tok, refused, failed, spilled: per second, over the last minute; kv: share of used blocks.",
     "Every latency belongs to one specialist.",
 )
@@ -253,7 +253,8 @@ def _correct(view: SpecialistView) -> Text:
     if slo.floor is None:
         return styled(format_percent(slo.pass_rate))
     style = GOOD if slo.pass_rate >= slo.floor else BAD
-    return styled(f"{format_percent(slo.pass_rate)}/{format_percent(slo.floor)}", style)
+    learned = "*" if slo.floor_learned else ""
+    return styled(f"{format_percent(slo.pass_rate)}/{format_percent(slo.floor)}{learned}", style)
 
 
 def _breaker(view: SpecialistView) -> Text:
@@ -290,9 +291,10 @@ def _detail_lines(view: SpecialistView, overview: Overview) -> Iterator[Text]:
         if breaker is not None:
             held = f", held {breaker.hold} by {breaker.hold_by}: {breaker.hold_why}" if breaker.hold else ""
             passed = f", {format_percent(breaker.pass_rate) or '-'} of {breaker.samples} passed"
+            floor = f", floor {format_floor(breaker)}" if breaker.floor is not None else ""
             fallback = f", fallback {breaker.fallback}" if breaker.fallback else ""
             outlook = f"; {breaker.outlook}" if breaker.outlook else ""
-            yield styled(f"{name}: {breaker.state.replace('_', ' ')}{held}{passed}{fallback}{outlook}")
+            yield styled(f"{name}: {breaker.state.replace('_', ' ')}{held}{passed}{floor}{fallback}{outlook}")
     yield from (_lane_line(each, now_ms) for each in view.lanes)
     yield from (_replica_line(each, now_ms) for each in view.replicas)
     for receipt in [each for each in overview.receipts if each.specialist == view.name][:_MAX_RECEIPTS]:
@@ -306,7 +308,8 @@ def _objective_line(objective: Objective) -> Text:
     state = {"yes": "met", "no": "missed"}.get(format_met(objective), "not measured")
     burns = ", ".join(format_burn(each) for each in objective.burns)
     target, current = (format_objective_value(objective, value) for value in (objective.target, objective.current))
-    text = f"objective {objective.name}: {current} of {target}, {state}; burn {burns or '-'}"
+    learned = " (learned)" if objective.learned else ""
+    text = f"objective {objective.name}: {current} of {target}{learned}, {state}; burn {burns or '-'}"
     return styled(text, _objective_style(objective))
 
 

@@ -75,7 +75,7 @@ def _fetch(operator: Operator, arguments: argparse.Namespace) -> tuple[RequestEx
         missing = f"This is the receipt only: the router does not report {_OPERATOR_ONLY}."
     with cli.open_client(arguments) as router:
         receipt = router.receipt(arguments.request_id, tenant=arguments.tenant)
-        return RequestExplanation(receipt, None, "", ()), missing
+        return RequestExplanation(receipt, None, "", "", "", ()), missing
 
 
 def explain_request(found: RequestExplanation, *, is_complete: bool = True) -> Explanation:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from octet.cli.receipts import CAPACITY_REASON_NAMES
 from octet.client.operator import RequestExplanation
 from octet.client.receipts import DecisionInfo, Receipt, Usage
-from octet.client.records import AttemptInfo, AuditEntry, ForecastInfo
+from octet.client.records import AttemptInfo, AuditEntry, ForecastInfo, Shadow
 from octet.telemetry.outcomes import request_outcome
 from octet.terminal import format_moment, format_seconds, pluralize
 
@@ -85,6 +85,26 @@ _SHADOW_REASONS = {
     "low_confidence": "because the decision was not confident enough",
     "fresh_lane": "because a lane is fresh and its answers are compared",
     "demoted": "because that specialist gets only shadow traffic until its answers pass again",
+    "rule_routed": "because a rule or the intent chose the specialist and the intent asks for such shadows",
+}
+_SHADOW_ENDS = {
+    "no_budget": "its intent had used up its share of shadows",
+    "no_slot": "too many shadows were running",
+    "no_replica": "no replica had a free slot",
+    "no_memory": "too many bytes of shadows were held",
+    "no_choice": "the classifier named no other specialist before the answer ended",
+    "same_lane": "the lane that it was meant for answered the request itself",
+    "quarantined": "the request's content is suspected of killing replicas",
+    "no_answer": "the request got no answer text to compare it with",
+    "closed": "the router was stopping",
+    "cancelled": "the request's own answer was not completed",
+    "displaced": "it gave its slot to another intent or lane",
+    "refused": "its replica refused it",
+    "too_long": "its answer was too long",
+    "timed_out": "it did not end in time",
+    "broken": "the connection to its replica broke",
+    "invalid": "its replica sent an invalid answer",
+    "error": "an error occurred",
 }
 _VERIFIER_OUTCOMES = {
     "passed": "passed the verifier",
@@ -143,7 +163,7 @@ def _remarks(receipt: Receipt) -> Iterator[str]:
         yield f"after {_replica_names(failed)} failed"
     if receipt.usage is not None and receipt.usage.times_preempted:
         yield f"preempted {_format_times(receipt.usage.times_preempted)}"
-    if between is not None and between.shadow is not None:
+    if between is not None and between.shadow is not None and between.shadow.replica:
         yield "with a shadow"
 
 
@@ -195,6 +215,7 @@ def _choice(decision: DecisionInfo) -> str:
         "rule": f"The rule{name} matched, which selects {primary}.",
         "classifier": f"The classifier chose {primary}.",
         "default": f"No decision was certain enough, so it went to the default specialist {primary}.",
+        "bare": f"No specialist fits, so the bare model of {primary} was chosen: without system prompt and adapters.",
     }
     return sentences.get(decision.source, f"{primary} was chosen by {decision.source or 'an unnamed source'}.")
 
@@ -290,6 +311,8 @@ def _admission(receipt: Receipt) -> Sentences:
     tokens = f"{pluralize(admission.prompt_tokens, 'prompt token')}, at most {pluralize(admission.max_tokens, 'token')}"
     queue = f"{receipt.replica or 'The replica'} admitted it with {ahead} ahead in the queue"
     yield f"{queue}: {tokens} to generate, seed {admission.seed}."
+    if admission.reserved:
+        yield "It took the place that its ticket had reserved."
     if admission.forecast is None:
         yield "There was no forecast: nothing had been measured yet."
     else:
@@ -305,7 +328,8 @@ def _forecast(forecast: ForecastInfo) -> Sentences:
     deadline = "; it had no deadline"
     if slack is not None:
         deadline = f", {format_seconds(abs(slack))} {'after' if slack < 0 else 'before'} its deadline"
-    yield f"It was expected to start after {wait} and to end after {total}{deadline}."
+    first = "" if forecast.first is None else f", to send its first token after {format_seconds(forecast.first)}"
+    yield f"It was expected to start after {wait}{first} and to end after {total}{deadline}."
     if not forecast.displaced and not forecast.set_aside:
         yield "No other request was displaced for it."
     for number, how in ((forecast.displaced, "shed"), (forecast.set_aside, "suspended")):
@@ -371,7 +395,7 @@ def _shadow(explanation: RequestExplanation, *, is_complete: bool) -> Sentences:
     between, comparison = explanation.receipt.between, explanation.comparison
     order = None if between is None else between.shadow
     if order is None and comparison is None:
-        yield "" if between is None else "No shadow was ordered."
+        yield "" if between is None else "No shadow was planned."
         return
     if order is not None and between is not None:
         confidence, threshold = explanation.receipt.decision.confidence, between.shadow_threshold
@@ -379,16 +403,30 @@ def _shadow(explanation: RequestExplanation, *, is_complete: bool) -> Sentences:
         if order.why == "low_confidence" and confidence is not None and confidence < threshold:
             why = f"because the confidence of {confidence:.2f} was below the threshold of {threshold:g}"
         to = " + ".join((order.specialist or "a specialist", *order.adapters))
-        yield f"A shadow was ordered from {to}, {why} ({order.why})."
+        yield f"A shadow was planned for {to}, {why} ({order.why})."
+        yield _shadow_end(order)
     if comparison is not None:
         agreed = "The two answers agreed" if comparison.agreed else "The two answers did not agree"
         primary = f"that of {comparison.primary} {_verifier_outcome(comparison.primary_outcome)}"
         shadow = f"that of {comparison.shadow} {_verifier_outcome(comparison.shadow_outcome)}"
         yield f"{agreed}: {primary}, {shadow}; their similarity is {comparison.similarity:.0%}."
+    elif order is not None and not order.replica:
+        return
     elif is_complete:
-        yield "There is no comparison: the shadow was not sent, did not answer, or has not been compared yet."
+        yield "There is no comparison: the shadow did not answer, or has not been compared yet."
     else:
         yield "The comparison is visible to operators only."
+
+
+def _shadow_end(order: Shadow) -> str:
+    """Say what had become of the shadow when the receipt was written."""
+    if not order.outcome:
+        return "It had not been sent when the receipt was written."
+    sent = f"It was sent to {order.replica}" if order.replica else "It was not sent"
+    if not order.reason:
+        return f"{sent}, and had answered." if order.outcome == "answered" else f"{sent}."
+    why = _SHADOW_ENDS.get(order.reason, f"of the reason {order.reason}")
+    return f"{sent}, but was {order.outcome}: {why}." if order.replica else f"{sent}: {why}."
 
 
 def _verifier_outcome(outcome: str) -> str:
@@ -403,7 +441,16 @@ def _verifier(explanation: RequestExplanation) -> Sentences:
         judged = f"the verifier {validation.verifier or 'of its task'} {result}"
         yield f"Its caller asked for validation: {judged} after {format_seconds(validation.seconds)}{detail}"
     if explanation.judged:
-        yield f"Sampled for evaluation, the answer {explanation.judged}."
+        yield f"Sampled for evaluation, the answer {_spell_verdict(explanation)}."
+
+
+def _spell_verdict(explanation: RequestExplanation) -> str:
+    kind, outcome = explanation.judged_kind, explanation.judged
+    if kind == "degenerate":
+        return f"{outcome}, because its text is degenerate: {explanation.judged_why}"
+    if kind == "cut":
+        return "was cut, and could not be judged" if outcome == "skipped" else f"was cut, and what is there {outcome}"
+    return outcome
 
 
 def _changes(explanation: RequestExplanation) -> Sentences:

@@ -140,6 +140,7 @@ VERIFIERS: Mapping[str, str] = MappingProxyType(
     }
 )
 SCHEMA_PREFIX = "json:"
+CODE_VERIFIER = "code"  # of a task: `cpp` or `python`, by the language of the code in the answer
 
 
 def verifier_problem(spec: str) -> str:

@@ -73,9 +73,11 @@ class SpecialistConfig:
     system: Annotated[str, TextLimits(most=65_536), LIVE] = ""  # system prompt before every conversation
     fallback: Annotated[str | None, RefersTo("specialists"), LIVE] = None
     """The specialist that answers when this one cannot and there is no viable second choice."""
-    max_tokens: Annotated[int, Range(1, 1 << 20), LIVE, SHARED] = 1024  # longest answer, if the caller sets no limit
+    max_tokens: Annotated[int | None, Range(1, 1 << 20), LIVE, SHARED] = None
+    """Longest answer, if the caller sets no limit. None: the task's limit alone applies."""
     verify: Annotated[str, TextLimits(least=1, most=512), LIVE, RUNS, SHARED] = "non_empty"  # or module:name
-    floor: Annotated[float | None, Range(0, 1), LIVE, RUNS, SHARED] = None  # a pass rate that stays lower demotes it
+    floor: Annotated[float | Literal["auto", "none"], Range(0, 1), LIVE, RUNS, SHARED] = "auto"
+    """A pass rate that stays lower demotes it. `auto`: learned from its answers; `none`: the rate is only recorded."""
 
     slo: Annotated[SloTargets, RUNS] = field(default_factory=SloTargets)
 
@@ -106,7 +108,9 @@ class IntentConfig:
     specialist: Annotated[str | None, RefersTo("specialists")] = None  # None: the router decides from the text
     task: Annotated[str | None, RefersTo("tasks")] = None  # None: the router decides from the text
     shadow_threshold: Share = 0.5  # requests below this confidence are also sent to a shadow
+    shadow_rate: Share = 0.0  # share of the requests routed by a rule or by this intent that are also sent to a shadow
     priority_floor: Annotated[int, Range(0, 9)] = 0  # requests of lower priority are refused
+    fallback: Annotated[str | None, RefersTo("specialists")] = None  # preferred to the specialist's own fallback
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,9 @@ class TaskConfig:
     max_tokens: Annotated[int, Range(1, 1 << 20)] = 2048
     top_p: Annotated[float, Range(0, 1, open=True)] = 0.95
     repetition_penalty: Annotated[float, Range(1, 2)] = 1.1
+    verify: Annotated[str | None, TextLimits(least=1, most=512)] = None  # preferred to the specialist's own
+    labels: Annotated[tuple[str, ...], CountLimits(256), TextLimits(least=1, most=256)] = ()
+    """For classification: an answer passes if it is one of them. Takes the place of `verify`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +179,8 @@ class CorrectnessConfig:
     window: Annotated[float, SECONDS, Range(1, 30 * 86_400), LIVE] = 86_400.0  # also the shortest time between changes
     min_samples: Annotated[int, Range(1, 1_000_000), LIVE] = 20  # with fewer, no specialist is demoted or restored
     breach: Seconds = 600.0  # how long the pass rate must stay below the floor
+    learn_samples: Annotated[int, Range(10, 1_000_000), LIVE] = 50  # verdicts from which an automatic floor is learned
+    floor_margin: Share = 0.1  # how far an automatic floor is below what the learned pass rate certainly is
     queue: Annotated[int, Range(1, 100_000), LIVE] = 256  # waiting answers; beyond it the oldest are dropped
     answer_bytes: Annotated[int, BYTES, Range(1024, 16 << 20), LIVE] = 128 << 10  # longer answers are not evaluated
     compiler: Annotated[str, TextLimits(least=1, most=512), LIVE] = "auto"  # `auto`: g++, or else clang++
@@ -188,6 +197,9 @@ class ShadowConfig:
     demoted_rate: Share = 0.2  # share of shadowed requests for a demoted specialist; outside the budget
     timeout: Seconds = 60.0
     similar: Share = 0.6  # answers at least this similar agree, if both pass or neither can be verified
+    keep_text: Annotated[bool, LIVE] = False  # keep what the classifier reads of a request whose answers disagree
+    private_tenants: Annotated[tuple[str, ...], CountLimits(1024), TextLimits(least=1, most=64), LIVE] = ()
+    """Tenants of whose requests no text is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +219,9 @@ class EscalationConfig:
     refused: Share = 0.05  # a larger share of refused requests escalates
     calm: Share = 0.01  # a smaller share of refused requests relaxes
     min_requests: Annotated[int, Range(1, 1_000_000), LIVE] = 20  # fewer requests within `sustain` are ignored
-    sustain: Seconds = 10.0  # time above `refused` before each step up
-    relax: Seconds = 60.0  # time below `calm` before each step back
-    threshold_step: Share = 0.15
+    sustain: Annotated[float, SECONDS, Range(0, 3600, open=True), LIVE] = 10.0  # time above `refused` before a step up
+    relax: Seconds = 60.0  # time below `calm` before a step back is tried whose requests may not fit
+    threshold_step: Annotated[float, Range(0.01, 1, or_zero=True), LIVE] = 0.15
     max_threshold: Share = 0.95
     floor_step: Annotated[int, Range(1, 9), LIVE] = 1
     max_floor: Annotated[int, Range(0, 9), LIVE] = 8
@@ -235,6 +247,8 @@ class StoreConfig:
     url: Annotated[str, TextLimits(most=2048)] = field(default="", repr=False)  # empty: SQLite in the state folder
     receipts: Annotated[int, Range(0, 100_000_000), LIVE] = 100_000  # the oldest are deleted first
     comparisons: Annotated[int, Range(0, 10_000_000), LIVE] = 50_000
+    texts: Annotated[int, Range(0, 1_000_000), LIVE] = 1000  # texts of comparisons (`shadow.keep_text`); 0: none
+    texts_keep: Annotated[float, SECONDS, Range(0, 31 * 86_400, open=True), LIVE] = 7 * 86_400.0
     audit: Annotated[int, Range(1000, 100_000_000), LIVE] = 100_000
     responses: Annotated[int, Range(0, 1_000_000), LIVE] = 10_000  # of /v1/responses, with their text; 0: none
     responses_bytes: Annotated[int, BYTES, Range(1 << 20, 1 << 40), LIVE] = 256 << 20
@@ -314,6 +328,9 @@ class Ensemble:
     rules: Annotated[tuple[RuleConfig, ...], CountLimits(256), LIVE] = ()  # the first rule that matches decides
     tasks: Annotated[tuple[TaskConfig, ...], CountLimits(256), BY_NAME, LIVE] = ()  # always includes `default`
     default: Annotated[str | None, RefersTo("specialists"), LIVE] = None  # for requests that no other source places
+    bare: Annotated[str | None, RefersTo("specialists"), LIVE] = None
+    """The specialist whose base model, without system prompt and adapters, answers requests that no specialist fits.
+    None: they are refused."""
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
     dispatch: Annotated[DispatchConfig, RUNS] = field(default_factory=DispatchConfig)
     correctness: Annotated[CorrectnessConfig, RUNS] = field(default_factory=CorrectnessConfig)
@@ -347,11 +364,11 @@ class Ensemble:
 DEFAULT_TASK = "default"
 DEFAULT_TASKS = (
     TaskConfig(DEFAULT_TASK),
-    TaskConfig("json_parsing", temperature=0.2, max_tokens=2048, repetition_penalty=1.0),
+    TaskConfig("json_parsing", temperature=0.2, max_tokens=2048, repetition_penalty=1.0, verify="json"),
     TaskConfig("creative_writing", temperature=0.8, max_tokens=4096, repetition_penalty=1.1),
-    TaskConfig("code_generation", temperature=0.4, max_tokens=8192, repetition_penalty=1.05),
-    TaskConfig("review", temperature=0.2, max_tokens=2048, repetition_penalty=1.05),
-    TaskConfig("debug", temperature=0.2, max_tokens=2048, repetition_penalty=1.05),
+    TaskConfig("code_generation", temperature=0.4, max_tokens=8192, repetition_penalty=1.05, verify="code"),
+    TaskConfig("review", temperature=0.2, max_tokens=2048, repetition_penalty=1.05, verify="code"),
+    TaskConfig("debug", temperature=0.2, max_tokens=2048, repetition_penalty=1.05, verify="code"),
 )
 
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from octet.config.annotations import FieldFlag
+from octet.config.annotations import FieldFlag, OneOf
 from octet.config.ensemble import Ensemble, SpecialistConfig
 
 _NoteT = TypeVar("_NoteT")
@@ -18,7 +18,7 @@ _NoteT = TypeVar("_NoteT")
 @dataclasses.dataclass(frozen=True, slots=True)
 class SchemaField:
     name: str
-    kind: Any  # the type without None
+    kind: Any  # the type without None and without words; `notes` has the words as OneOf
     optional: bool
     notes: tuple[object, ...]
     _field: "dataclasses.Field[Any]"
@@ -60,8 +60,10 @@ def _describe_field(field: "dataclasses.Field[Any]", hint: Any) -> SchemaField:
         hint, *rest = get_args(hint)
         notes = tuple(rest)
     if get_origin(hint) in (Union, UnionType):
-        (hint,) = (part for part in get_args(hint) if part is not NoneType)
-        return SchemaField(field.name, hint, True, notes, field)
+        parts = [part for part in get_args(hint) if part is not NoneType]
+        words = tuple(OneOf(get_args(part)) for part in parts[1:])  # a number, or one of these words
+        kind = parts[0]
+        return SchemaField(field.name, kind, len(parts) < len(get_args(hint)), (*notes, *words), field)
     return SchemaField(field.name, hint, False, notes, field)
 
 

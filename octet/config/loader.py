@@ -11,7 +11,7 @@ from typing import Any
 
 from octet.config import ensemble as schema
 from octet.config import yaml_tree
-from octet.config.annotations import HUB_PREFIX, NAME, FieldFlag, RefersTo, Shorthand, verifier_problem
+from octet.config.annotations import CODE_VERIFIER, HUB_PREFIX, NAME, FieldFlag, RefersTo, Shorthand, verifier_problem
 from octet.config.ensemble import Ensemble, SpecialistConfig, TaskConfig
 from octet.config.fields import SchemaField, file_keys, get_fields, shared_fields
 from octet.config.values import InvalidConfigValue, KeyIndex, KeyPath, ValueReader, check_count, check_name
@@ -227,6 +227,11 @@ def _check_consistency(built: Iterable[tuple[KeyPath, Any]], index: KeyIndex) ->
             _check_order(item, place, less, more, factor, index)
         if isinstance(item, SpecialistConfig):
             _check_specialist(item, place, index)
+        elif isinstance(item, TaskConfig):
+            _check_task(item, place, index)
+        elif isinstance(item, schema.IntentConfig):
+            if item.fallback is not None and item.fallback == item.specialist:
+                index.add_problem((*place, "fallback"), "must differ from `specialist`, which it stands in for")
         elif isinstance(item, schema.RuleConfig):
             _check_rule(item, place, rules, index)
         elif isinstance(item, schema.SloTargets):
@@ -267,9 +272,10 @@ def _check_specialist(specialist: SpecialistConfig, place: KeyPath, index: KeyIn
         index.add_problem((*place, "embeddings"), problem)
     if index.is_valid(*place, "verify") and (trouble := verifier_problem(specialist.verify)):
         index.add_problem((*place, "verify"), f"is invalid: {trouble}")
-    if specialist.context is not None and specialist.max_tokens >= specialist.context:
+    context, max_tokens = specialist.context, specialist.max_tokens
+    if context is not None and max_tokens is not None and max_tokens >= context:
         key = "max_tokens" if index.has_key(*place, "max_tokens") else "context"
-        rule = f"max_tokens ({specialist.max_tokens}) must be less than context ({specialist.context})"
+        rule = f"max_tokens ({max_tokens}) must be less than context ({context})"
         index.add_problem((*place, key), f"leaves no room for a prompt: {rule}")
     _check_adapters(specialist, place, index)
 
@@ -282,6 +288,14 @@ def _check_adapters(specialist: SpecialistConfig, place: KeyPath, index: KeyInde
         for name in names:
             if name not in specialist.adapters:
                 index.add_unknown((*place, key), f"names {quote(name)}, which is not one of its adapters", name, known)
+
+
+def _check_task(task: TaskConfig, place: KeyPath, index: KeyIndex) -> None:
+    trouble = "" if task.verify in (None, CODE_VERIFIER) else verifier_problem(str(task.verify))
+    if trouble and index.is_valid(*place, "verify"):
+        index.add_problem((*place, "verify"), f"is invalid: {trouble}; or {CODE_VERIFIER}")
+    if index.has_key(*place, "verify") and index.has_key(*place, "labels"):
+        index.add_problem((*place, "verify"), "must be left out if labels are given: they decide whether it passes")
 
 
 def _check_rule(rule: schema.RuleConfig, place: KeyPath, seen: dict[str, int], index: KeyIndex) -> None:

@@ -225,8 +225,11 @@ def _text(right: TextLimits, node: YamlNode) -> str:
     return text
 
 
-def _number(field: SchemaField, node: YamlNode) -> float:
-    unit, limits = field.note(ValueUnit), field.note(Range)
+def _number(field: SchemaField, node: YamlNode) -> float | str:
+    """Read a number, or one of the words that the field allows instead."""
+    unit, limits, words = field.note(ValueUnit), field.note(Range), field.note(OneOf)
+    if words is not None and isinstance(node, YamlScalar) and node.text in words.names:
+        return node.text
     if not isinstance(node, YamlScalar) or (unit is None and not node.plain):
         raise InvalidConfigValue(_describe_allowed(field), node)
     value = _PARSERS[unit or field.kind](node.text)
@@ -259,4 +262,6 @@ def _describe_allowed(field: SchemaField) -> str:
         noun = "a number of seconds (such as 2, 250ms or 1m)"
     if noun is None:
         return "a list of strings" if get_origin(field.kind) is tuple else "text"
-    return noun if limits is None else f"{noun} {limits}"
+    words = field.note(OneOf)
+    either = "" if words is None else f", {' or '.join(words.names)}"
+    return f"{noun} {limits or ''}".rstrip() + either

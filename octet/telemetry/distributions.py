@@ -43,10 +43,10 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def add(self, value: float) -> None:
+    def add(self, value: float, count: int = 1) -> None:
         if 0 <= value < inf:
-            self.counts[bisect_left(self.bounds, value)] += 1
-            self.total += value
+            self.counts[bisect_left(self.bounds, value)] += count
+            self.total += value * count
 
     @property
     def num_values(self) -> int:
@@ -90,18 +90,18 @@ class Sketch:
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
-    def add(self, seconds: float) -> None:
+    def add(self, seconds: float, count: int = 1) -> None:
         """Raises ValueError for NaN."""
         index = int(log(seconds * _UP) * _PER_LOG) if LEAST_SECONDS <= seconds < MOST_SECONDS else _edge(seconds)
         place = index - self._first
         if not 0 <= place < len(self._counts):
             place = self._make_room(index, index + 1, index)
         try:
-            self._counts[place] += 1
+            self._counts[place] += count
         except OverflowError:
             self._widen_counts()
-            self._counts[place] += 1
-        self.count += 1
+            self._counts[place] += count
+        self.count += count
 
     def merge(self, other: "Sketch") -> None:
         if not other.count:

@@ -113,10 +113,12 @@ class JobAttempt:
         request = inference.InferRequest.FromString(row.request)
         request.request_id = f"{row.id}-{row.epoch}"
         request.ClearField("timeout_ms")
+        request.ClearField("ticket")
         caller, server = CallerIdentity(row.tenant, row.caller), self._context.server
         server.gate.check_still_valid(caller)
         with use_caller(caller):
-            answering = server.answer(request, self._seconds_left(), (None, ""), self._receive)
+            seconds = self._seconds_left()  # any router may make the next attempt, so a ticket would be lost
+            answering = server.answer(request, seconds, (None, ""), self._receive, wants_ticket=False)
         await answering
 
     async def _receive(self, raw: bytes) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from typing import TypeVar
@@ -81,7 +82,7 @@ class JobManager:
         row, is_new = found
         self.counters.submitted += is_new
         self._workers.wake()
-        return (_summarize(row) if is_new else await self._assemble(row)), is_new
+        return (await self._with_wait(_summarize(row), row) if is_new else await self._assemble(row)), is_new
 
     async def get(self, job_id: str, tenant: str = "") -> wire.Job:
         return await self._assemble(await self._find(job_id, tenant))
@@ -197,7 +198,18 @@ class JobManager:
         events = await self._on_table(lambda table: table.events(row.id, 0, _NO_LIMIT))
         if row.num_bytes > _LARGE_BYTES:
             return await asyncio.to_thread(_with_answer, row, events)
-        return _with_answer(row, events)
+        return await self._with_wait(_with_answer(row, events), row)
+
+    async def _with_wait(self, job: wire.Job, row: JobRow) -> wire.Job:
+        """Add the estimated wait of a queued job. A store that does not answer leaves it out."""
+        if row.status == "queued":
+            with suppress(StoreUnavailable):
+                backlog = await self._store.jobs(lambda table: table.backlog(row))
+                slots = self._config.concurrency
+                wait_ms = None if backlog is None else backlog.estimate_ms(slots, self._server.wall_ms())
+                if wait_ms is not None:
+                    job.estimated_wait_ms = wait_ms
+        return job
 
 
 def _owner(job_id: str, tenant: str) -> str:

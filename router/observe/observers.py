@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from octet.v1 import inference_pb2 as wire
 from router.request import Request
@@ -10,10 +10,15 @@ from router.request import Request
 _log = logging.getLogger(__name__)
 
 
+class TokenGap(NamedTuple):
+    seconds: float  # from one token to the next, as they leave the router
+    num_tokens: int  # how many tokens followed after this time
+
+
 class RequestObserver:
     """Observes requests on the event loop, while callers wait: work beyond a few microseconds must be deferred."""
 
-    def gaps(self, specialist: str, seconds: Sequence[float]) -> None: ...
+    def gaps(self, specialist: str, gaps: Sequence[TokenGap]) -> None: ...
 
     def began(self, specialist: str, ttft: float, admission: float) -> None:
         """The first chunk has arrived. `ttft` counts seconds from the request's arrival at the router, `admission` from
@@ -39,8 +44,8 @@ class RequestObservers:
         if gaps:
             self._gap_observers.append(observer)
 
-    def gaps(self, specialist: str, seconds: Sequence[float]) -> None:
-        self._notify(self._gap_observers, "gaps", specialist, seconds)
+    def gaps(self, specialist: str, gaps: Sequence[TokenGap]) -> None:
+        self._notify(self._gap_observers, "gaps", specialist, gaps)
 
     def began(self, specialist: str, ttft: float, admission: float) -> None:
         self._notify(self._observers, "began", specialist, ttft, admission)

@@ -111,7 +111,7 @@ def request_attributes(receipt: wire.Receipt) -> Attributes:
         "gen_ai.response.model": receipt.specialist,
         "octet.request_id": receipt.request_id,
         "octet.specialist": receipt.specialist or decision.primary,
-        "octet.shadow.specialist": between.shadow.specialist,
+        "octet.shadow.specialist": between.shadow.specialist if between.shadow.replica else "",
         "octet.adapter.digests": tuple(receipt.lane.adapter_digests),
         "octet.admission.result": ADMITTED if receipt.HasField("accepted") else error_reason(receipt.error.reason),
         "octet.breaker": receipt.breaker,
@@ -183,13 +183,14 @@ def _shadow_span(shadow: ShadowStream, anchor: ClockAnchor) -> Span:
     attributes = _call_attributes(specialist, shadow.replica.name) | {
         "octet.shadow": True,
         "octet.shadow.why": shadow.order.why,
-        "octet.shadow.ending": shadow.ending,
+        "octet.shadow.ending": shadow.ordered.ending or "",
+        "octet.shadow.reason": shadow.ordered.reason,
     }
-    if shadow.ending == "answered":
+    if shadow.ordered.ending == "answered":
         attributes |= usage_attributes(shadow.usage)
     ids = (shadow.primary.trace_id, shadow.span_id, shadow.primary.span_id)
     times = (anchor.ns(shadow.began), anchor.ns(shadow.ended))
-    error = "failed" if shadow.ending == "failed" else None
+    error = "failed" if shadow.ordered.ending == "failed" else None
     return Span(f"{OPERATION} {specialist}", *ids, *times, attributes, kind="client", error=error)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import Metric
 
-from admission.knobs import ESCALATION
+from admission.knobs import ESCALATION, UNSPECIFIED_INTENT
 from octet import __version__
 from octet.telemetry.exposition import Exposition, FamilyStream, counter_family, gauge_family, state_family
 from octet.telemetry.outcomes import error_reasons, reason_name
@@ -61,6 +61,7 @@ def endpoint_source(router: "RouterServer") -> FamilyStream:
     live, refused, memory = service.live, service.gate.refused, service.memory.share or 0.0
     num_connections = 0 if router.http is None else len(router.http.live_connections)
     refusals = [((reason_name(reason),), refused[reason]) for reason in _GATE_REASONS]
+    tickets = [((each,), num) for each, num in service.pipeline.dispatcher.tickets.counts.items()]
     submitted, ended = jobs.counters.submitted, [((each,), jobs.counters.ended[each]) for each in _JOB_ENDINGS]
     gauges: list[tuple[str, str, float]] = [
         ("octet_warm", "Whether every specialist has had a warm replica.", router.is_warm),
@@ -83,6 +84,9 @@ def endpoint_source(router: "RouterServer") -> FamilyStream:
     yield counter_family("octet_http_responses_total", about, ("route", "status"), rows)
     about = "Calls that the access gate refused, by reason: unauthenticated, forbidden, key_limit."
     yield counter_family("octet_gate_refusals_total", about, ("reason",), refusals)
+    about = "Tickets: issued, honoured, not_honoured (the place was gone or could not be given), invalid (forged, "
+    about += "expired, or of another caller or request)."
+    yield counter_family("octet_tickets_total", about, ("outcome",), tickets)
     yield counter_family("octet_jobs_submitted_total", "Jobs submitted to this router.", (), [((), submitted)])
     about = "Jobs that this router ended: done, failed, cancelled (by the id of the running request). "
     about += "Jobs cancelled by job id are not counted."
@@ -91,18 +95,20 @@ def endpoint_source(router: "RouterServer") -> FamilyStream:
 
 def control_source(control: ControlPlane) -> FamilyStream:
     breakers, knobs, replicas = control.breakers(), control.knobs(), control.replicas()
-    levels = control.escalation()
+    ladders, names = control.escalation(), control.fleet_status.specialists
     restarts = [((info.specialist, info.name), control.restarts(info.name)) for info in replicas]
     yield None  # the rest runs on another thread
     yield from _breaker_families([each for each in breakers if each.lane_status != "candidate"])
     candidates = [each for each in breakers if each.lane_status == "candidate"]
     yield from _breaker_gauges(_CANDIDATE_GAUGES, candidates)
     yield from _knob_families(knobs)
-    about = "Escalation level of the specialist; 0 means no escalation."
-    rows = (((name,), level) for name, level in levels.items())
-    yield gauge_family("octet_escalation_level", about, ("specialist",), rows)
+    about = "Escalation level of the intent at the specialist; 0 means no escalation. "
+    about += "Intents that were never escalated are left out, except unspecified."
+    levels = {(UNSPECIFIED_INTENT, name): 0 for name in names} | {key: each.level for key, each in ladders.items()}
+    rows = levels.items()
+    yield gauge_family("octet_escalation_level", about, ("intent", "specialist"), rows)
     found = Counter((info.specialist, info.status) for info in replicas)
-    statuses = (((name, status), found[name, status]) for name in levels for status in REPLICA_STATES)
+    statuses = (((name, status), found[name, status]) for name in names for status in REPLICA_STATES)
     about = "Replicas by status."
     yield gauge_family("octet_replicas", about, ("specialist", "status"), statuses)
     about = "1 for the current state of the replica's health breaker."
@@ -138,6 +144,11 @@ def _breaker_gauges(gauges: Sequence[tuple[str, str, str]], infos: Sequence[wire
 _BREAKER_GAUGES = (
     ("pass_rate", "octet_correctness_pass_ratio", "Pass rate of the serving lane over the breaker's window."),
     ("floor", "octet_correctness_floor_ratio", "Pass rate below which the specialist is demoted."),
+    (
+        "floor_learned",
+        "octet_correctness_floor_learned",
+        "1 if the floor was learned from answers, 0 if configured.",
+    ),
     ("samples", "octet_correctness_samples", "Verdicts in the breaker's window."),
     ("min_samples", "octet_correctness_needed_samples", "Verdicts needed before the breaker acts."),
     ("lane", "octet_serving_lane", "Number of the serving lane; 0 before its replicas are known."),

@@ -1,13 +1,14 @@
 """Metric families of shadows, verifiers and SLOs."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.metrics_core import Metric
 
 from octet.telemetry.exposition import FamilyStream, Sample, counter_family, gauge_family, histogram_family
 from octet.v1 import operator_pb2
 from octet.v1 import slo_pb2 as wire
+from router.quality.answers import JudgedAnswer
 from router.quality.evaluation_queue import EvaluationQueue
 from router.quality.shadow import ShadowDispatcher
 from router.quality.slo import SloTracker
@@ -15,6 +16,7 @@ from router.quality.slo import SloTracker
 _CONCLUSIVE = frozenset({"passed", "failed"})
 # by whether the primary and the shadow passed
 _RESULTS = {(True, True): "both", (False, False): "neither", (True, False): "primary", (False, True): "shadow"}
+_KINDS = (("verifier", "passed"), ("verifier", "failed"), ("cut", "skipped"), ("degenerate", "failed"))
 COMPARISON_RESULTS = (*_RESULTS.values(), "unjudged")
 _COMPARISON_LABELS = ("specialist", "shadow", "why")
 _OBJECTIVE_LABELS = ("specialist", "objective")
@@ -25,6 +27,7 @@ class EvaluationTotals:
 
     def __init__(self) -> None:
         self.verdicts: Counter[tuple[str, str]] = Counter()
+        self.kinds: Counter[tuple[str, str, str]] = Counter()  # by specialist, kind and outcome
         self.compared: Counter[tuple[str, str, str, str]] = Counter()  # by primary, shadow, why, and result
         self.agreed: Counter[tuple[str, str, str]] = Counter()
 
@@ -32,6 +35,11 @@ class EvaluationTotals:
         if (specialist, "passed") not in self.verdicts:
             self.verdicts.update({(specialist, each): 0 for each in _CONCLUSIVE})
         self.verdicts[specialist, outcome] += 1
+
+    def add_judged(self, specialist: str, judged: JudgedAnswer) -> None:
+        if (specialist, *_KINDS[0]) not in self.kinds:
+            self.kinds.update({(specialist, *each): 0 for each in _KINDS})
+        self.kinds[specialist, judged.kind, judged.outcome] += 1
 
     def add_comparison(self, comparison: operator_pb2.Comparison) -> None:
         pair = (comparison.primary, comparison.shadow.partition("+")[0], comparison.why)
@@ -46,6 +54,7 @@ class EvaluationTotals:
 
 def evaluation_source(evaluation: EvaluationQueue, shadows: ShadowDispatcher, totals: EvaluationTotals) -> FamilyStream:
     verdicts, compared = tuple(totals.verdicts.items()), tuple(totals.compared.items())
+    kinds = tuple(totals.kinds.items())
     agreed, seconds = tuple(totals.agreed.items()), tuple(evaluation.seconds.items())
     yield None  # the rest runs on another thread
     yield from _shadow_families(shadows)
@@ -56,6 +65,8 @@ def evaluation_source(evaluation: EvaluationQueue, shadows: ShadowDispatcher, to
     yield counter_family("octet_shadow_agreements_total", about, _COMPARISON_LABELS, agreed)
     about = "Answers with a conclusive verdict, by outcome."
     yield counter_family("octet_judged_answers_total", about, ("specialist", "outcome"), verdicts)
+    about = "Judged answers by what gave the verdict (verifier, cut, degenerate) and outcome."
+    yield counter_family("octet_verdicts_total", about, ("specialist", "kind", "outcome"), kinds)
     yield from _verifier_families(evaluation)
     times = (((line.specialist, line.verifier), histogram) for line, histogram in seconds)
     about = "Time to judge one answer."
@@ -64,11 +75,13 @@ def evaluation_source(evaluation: EvaluationQueue, shadows: ShadowDispatcher, to
 
 def _shadow_families(shadows: ShadowDispatcher) -> Iterator[Metric]:
     counters = shadows.counters
-    about = "Shadow copies requested."
+    about = "Shadow copies ordered."
     yield counter_family("octet_shadows_ordered_total", about, (), [((), counters.ordered)])
-    about = "Shadow copies by outcome: answered, shed, failed."
-    outcomes = [((each,), getattr(counters, each)) for each in ("answered", "shed", "failed")]
-    yield counter_family("octet_shadows_total", about, ("outcome",), outcomes)
+    about = "Shadow copies by outcome (answered, shed, failed) and reason (empty if answered)."
+    ended: Mapping[tuple[str, str], int] = {("answered", ""): 0, **counters.ended}
+    yield counter_family("octet_shadows_total", about, ("outcome", "reason"), ended.items())
+    about = "Shadow copies that were sent to a replica."
+    yield counter_family("octet_shadows_sent_total", about, (), [((), counters.sent)])
     yield gauge_family("octet_shadows_inflight", "Shadow copies in flight.", (), [((), shadows.num_inflight)])
     about = "Bytes of requests and answers of shadows in flight."
     yield gauge_family("octet_shadow_held_bytes", about, (), [((), shadows.byte_budget.taken)])
@@ -114,7 +127,7 @@ def slo_source(slos: SloTracker) -> FamilyStream:
 
 _SLO_LATENCIES = (
     ("ttft", "octet_slo_ttft_seconds", "Time from arrival to the first chunk, over the window."),
-    ("itl", "octet_slo_itl_seconds", "Time between consecutive chunks, over the window."),
+    ("itl", "octet_slo_itl_seconds", "Time from one token to the next, over the window."),
     (
         "admission_to_first_token",
         "octet_slo_admission_to_first_token_seconds",

@@ -13,7 +13,7 @@ from octet.telemetry.distributions import Histogram
 from octet.telemetry.exposition import FamilyStream, counter_family, histogram_family
 from octet.telemetry.outcomes import OUTCOMES, RequestOutcome, reason_name, request_outcome, responsible_specialist
 from octet.v1 import inference_pb2 as wire
-from router.observe.observers import RequestObserver
+from router.observe.observers import RequestObserver, TokenGap
 from router.request import Request
 
 _SOURCE_NAMES = enum_labels(wire.DecisionSource.DESCRIPTOR)
@@ -107,10 +107,10 @@ class RequestCounters(RequestObserver):
     def reload(self, ensemble: Ensemble) -> None:
         self._intents = frozenset(intent.name for intent in ensemble.intents)
 
-    def gaps(self, specialist: str, seconds: Sequence[float]) -> None:
+    def gaps(self, specialist: str, gaps: Sequence[TokenGap]) -> None:
         add = self.by_specialist[specialist].gap.add
-        for each in seconds:
-            add(each)
+        for seconds, count in gaps:
+            add(seconds, count)
 
     def ended(self, request: Request, receipt: wire.Receipt) -> None:
         found, decision = self.by_specialist, receipt.decision
@@ -189,7 +189,7 @@ def _gen_ai_families(found: Mapping[str, SpecialistCounters]) -> Iterator[Metric
 
 # Attributes of SpecialistCounters, and their families.
 _HISTOGRAMS = (
-    ("gap", "octet_itl_seconds", "Time between consecutive chunks of an answer as they leave the router."),
+    ("gap", "octet_itl_seconds", "Time from one token of an answer to the next as they leave the router."),
     (
         "admission_to_first_token",
         "octet_admission_to_first_token_seconds",

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
+from admission.budgets import Counts
+from admission.floors import Floor
 from octet.config.ensemble import Ensemble
 from octet.v1 import overview_pb2 as wire
 from router.dispatch.replicas.replica import DRAINED_REASON
@@ -17,7 +19,7 @@ FindingKey = tuple[str, str]  # kind and subject
 _DAY_MS = 86_400_000
 RECENT_RESTART_MS = 900_000  # how long a restart of a replica is a finding
 # measured in the store, so a restarted router reports them without waiting
-_STORED_KINDS = frozenset({"correctness"})
+_STORED_KINDS = frozenset({"correctness", "suspicious"})
 MOST_FINDINGS = 64
 SET_BY_ESCALATION = "escalation"
 _SET_BY_CONFIGURATION = "configuration"
@@ -39,12 +41,12 @@ ONE_SIDED, ONE_SIDED_CLEARS = 0.1, 0.05
 TWO_SIGMA = 4.0
 LOW_CONFIDENCE, CONFIDENCE_CLEARS = 0.4, 0.45  # mean confidence of the classifier's decisions for one specialist
 UNROUTABLE_SHARE, UNROUTABLE_CLEARS = 0.2, 0.1  # share of all requests that fit no specialist
-_CORRECTNESS_KINDS = frozenset({"correctness", "breaker_open"})
+_CORRECTNESS_KINDS = frozenset({"correctness", "breaker_open", "suspicious"})
 _CAPACITY_KINDS = frozenset({"refusing", "burning", "escalated"})
 FINDING_KINDS = (  # the worst first
     *("nobody_serves", "no_replica", "unserved", "failing", "correctness", "refusing", "burning"),
     *("breaker_open", "escalated", "replica_hung", "replica_lost", "replica_restarted", "missed_objective"),
-    *("misrouting", "cache_drift", "estimator", "store_down"),
+    *("suspicious", "misrouting", "cache_drift", "estimator", "store_down"),
     *("breaker_held", "draining", "fresh_lane", "knob_set"),
 )
 _RANKS = {kind: rank for rank, kind in enumerate(FINDING_KINDS)}
@@ -83,6 +85,7 @@ _DELAYS = {
     "burning": FindingDelays(10.0, 60.0),
     "missed_objective": FindingDelays(5.0, 30.0),
     "correctness": FindingDelays(5.0, 60.0),
+    "suspicious": FindingDelays(0.0, 60.0),
     "cache_drift": FindingDelays(30.0, 120.0),
     "misrouting": FindingDelays(30.0, 120.0),
     "estimator": FindingDelays(30.0, 120.0),
@@ -345,16 +348,16 @@ def _bad_estimates(view: wire.SpecialistView, reported: Container[FindingKey]) -
 
 
 def _escalated(overview: wire.Overview) -> Iterator[Finding]:
-    """Yield one finding per specialist, because escalation changes the knobs of many intents together."""
-    since: dict[str, list[int]] = {}
+    """Yield one finding per specialist, which names the intents that overload it."""
+    found: dict[str, dict[str, int]] = {}
     for knob in overview.knobs:
-        specialist = knob.name.rpartition(".")[0].partition("/")[2]
+        intent, _, specialist = knob.name.rpartition(".")[0].partition("/")
         if knob.set_by == SET_BY_ESCALATION and specialist:
-            since.setdefault(specialist, []).append(knob.since_unix_ms)
-    for specialist, moments in since.items():
-        knobs = "1 knob" if len(moments) == 1 else f"{len(moments)} knobs"
-        what = f"escalation has changed {knobs} to relieve it"
-        yield Finding(WARNING, "escalated", specialist, what, "capacity", specialist, min(moments))
+            since = found.setdefault(specialist, {})
+            since[intent] = min(knob.since_unix_ms, since.get(intent, knob.since_unix_ms))
+    for specialist, since in found.items():
+        what = f"escalation relieves it of requests of {shorten(', '.join(since))}"
+        yield Finding(WARNING, "escalated", specialist, what, "capacity", specialist, min(since.values()))
 
 
 def _detect_answers(facts: OverviewFacts, ensemble: Ensemble, reported: Container[FindingKey]) -> Iterator[Finding]:
@@ -362,6 +365,8 @@ def _detect_answers(facts: OverviewFacts, ensemble: Ensemble, reported: Containe
     for view in specialists:
         name, breaker = view.name, view.breaker
         yield from _below_floor(view, reported)
+        if breaker.suspicion and not is_breaker_open(breaker):
+            yield Finding(WARNING, "suspicious", name, breaker.suspicion, "bad-refresh", name)
         if breaker.hold:
             yield _held(breaker, find_fallback(view, specialists))
         elif is_breaker_open(breaker):
@@ -392,8 +397,12 @@ def _below_floor(view: wire.SpecialistView, reported: Container[FindingKey]) -> 
         return
     rate, floor = format_percents(breaker.pass_rate, breaker.floor)
     passed = f"{rate} of {breaker.samples:,} verified answers pass"
-    if breaker.pass_rate < breaker.floor:
-        what = f"{passed}, the floor is {floor}"
+    is_below = breaker.pass_rate < breaker.floor
+    if is_below and breaker.floor_learned:
+        good = round(breaker.pass_rate * breaker.samples)
+        is_below = Floor(breaker.floor, is_learned=True).is_breached(Counts(good, breaker.samples - good))
+    if is_below:
+        what = f"{passed}, the {'learned ' if breaker.floor_learned else ''}floor is {floor}"
         yield Finding(CRITICAL, "correctness", view.name, what, "bad-refresh", view.name)
     elif ("correctness", view.name) in reported and breaker.pass_rate < min(breaker.floor + CLEAR_OF_FLOOR, 1.0):
         what = f"its pass rate was below the floor of {floor} and is barely above it: {passed}"
@@ -402,7 +411,8 @@ def _below_floor(view: wire.SpecialistView, reported: Container[FindingKey]) -> 
 
 def _demoted(breaker: wire.BreakerInfo, fallback: Fallback) -> Finding:
     rate = f" ({format_percent(breaker.pass_rate)} pass)" if breaker.HasField("pass_rate") else ""
-    what = f"too many of its answers fail{rate}, so it gets only shadow traffic; {fallback.what}"
+    cause = f"its lane collapsed ({breaker.collapse})" if breaker.collapse else f"too many of its answers fail{rate}"
+    what = f"{cause}, so it gets only shadow traffic; {fallback.what}"
     severity, name = WARNING if fallback.name else CRITICAL, breaker.specialist
     return Finding(severity, "breaker_open", name, what, "bad-refresh", name, breaker.since_unix_ms)
 

@@ -35,6 +35,8 @@ def headline(overview: wire.Overview) -> str:
 def _blemishes(view: wire.SpecialistView, now_ms: int) -> Iterator[str]:
     if is_breaker_open(view.breaker):
         yield f"the breaker of {view.name} is {'held ' if view.breaker.hold else ''}open"
+    elif view.breaker.suspicion:
+        yield f"{view.name} is suspicious: {view.breaker.suspicion}"
     yield from (f"{view.name} misses its target for {spell_objective(each)}" for each in missed_objectives(view))
     for info in (each.info for each in view.replicas):
         if not is_replica_up(info):

@@ -107,7 +107,7 @@ class Traffic(RequestObserver):
         counts["unserved"] += is_unserved
         counts["refused"] += is_refused
         counts["failed"] += outcome == "failed" and not is_refused
-        counts["shadowed"] += receipt.between.HasField("shadow")
+        counts["shadowed"] += bool(receipt.between.shadow.replica)
         counts["completion_tokens"] += receipt.usage.completion_tokens
         if decision.source == wire.DECISION_SOURCE_CLASSIFIER and decision.HasField("confidence"):
             chosen = self._by_specialist[decision.primary].at(now)
@@ -175,7 +175,7 @@ def receipt_to_line(receipt: wire.Receipt) -> overview_wire.ReceiptLine:
         confidence=decision.confidence if decision.HasField("confidence") else None,
         spilled=between.spilled,
         instead_of=between.instead_of,
-        shadow=between.shadow.specialist,
+        shadow=between.shadow.specialist if between.shadow.replica else "",
         attempts=len(receipt.attempts),
     )
 
