@@ -7,9 +7,11 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 from zlib import crc32
 
 import pytest
@@ -150,7 +152,8 @@ class Scene:
         """Run `octet ...` in this process and return its output."""
         example = Example("", 0, "command", self.place(line))
         self._capsys.readouterr()
-        done = run_octet(example.words[1:])
+        with patch.object(sys, "argv", ["octet", *example.words[1:]]):  # printed commands begin as this one did
+            done = run_octet(example.words[1:])
         output = self._capsys.readouterr()
         self.outputs.append(output.out + output.err)
         assert done == status, f"{line}: exit status {done}: {self.printed}"

@@ -38,7 +38,7 @@ CHAT_TOOL: Any = {
 }
 SHORT, LONG = 24, 500
 """Maximum lengths of answers, in tokens."""
-TOO_LONG = (6_000, 60_000)
+TOO_LONG = (6_000, 450_000)
 """Numbers of words: more tokens than the context of `talk`, and more bytes than the router accepts."""
 _CANCEL_AFTER = 3
 _SECONDS = 30.0

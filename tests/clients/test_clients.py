@@ -40,6 +40,7 @@ name: clients
 specialists:
   talk:
     model: demo
+    context: 4096
     describe: Conversation and questions about anything.
     examples: ["tell me a story", "what is the capital of France?"]
   tools:

@@ -27,8 +27,8 @@ from octet.v1 import inference_pb2 as wire
 from router.dispatch.http2.call import ReadLimits
 from router.dispatch.transport import ReplicaTarget
 from router.routing.policy import ClassifierClient
-from router.verify.verdict import Verdict, Verifier
-from router.verify.verifiers import open_verifiers
+from router.verify.by_task import VerifierSet, open_verifiers
+from router.verify.verdict import Verdict
 from simulation.cluster import Machine
 from simulation.event_loop import HeapLoop, Process, WallClock
 from simulation.network import Address, Channel, Delays, Link
@@ -45,8 +45,9 @@ _WORDS = sim_codec()
 
 
 def golden(ask: ScriptedRequest, specialist: str, context: int, model: SimModel = MODEL) -> tuple[int, ...]:
-    """Return this specialist's correct answer, with the requested adapters."""
-    return _answer(ask.text, specialist, ask.adapters, ask.max_tokens, ask.seed, ask.exact, context, model)
+    """Return this specialist's correct answer, with the requested adapters. The model reads the text without the
+    whitespace at its end."""
+    return _answer(ask.text.rstrip(), specialist, ask.adapters, ask.max_tokens, ask.seed, ask.exact, context, model)
 
 
 @lru_cache(maxsize=4096)
@@ -319,13 +320,15 @@ class Verdicts:
 
         return mend
 
-    def of(self, ensemble: Ensemble) -> Mapping[str, Verifier]:
-        return {name: _Verifier(name, self._spoilt, self._random) for name in ensemble.names}
+    def of(self, ensemble: Ensemble) -> VerifierSet:
+        return VerifierSet(
+            {each.name: _Verifier(each.name, each.verify, self._spoilt, self._random) for each in ensemble.specialists}
+        )
 
 
 class _Verifier:
-    def __init__(self, specialist: str, spoilt: Counter[str], random: Random) -> None:
-        self.name = f"simulated for {specialist}"
+    def __init__(self, specialist: str, name: str, spoilt: Counter[str], random: Random) -> None:
+        self.name = name
         self._specialist = specialist
         self._spoilt = spoilt
         self._random = random

@@ -206,9 +206,9 @@ class _Run:
 
     def _look_back(self) -> None:
         services = self._sim.router.services
-        for name, level in services.control.escalation().items():
-            self._checker.seen["escalated"] += level > 0
-            self._checker.note(f"{name} at level {level}")
+        for (intent, name), ladder in services.control.escalation().items():
+            self._checker.seen["escalated"] += ladder.level > 0
+            self._checker.note(f"{intent} at {name} at level {ladder.level}")
         for info in services.control.breakers():
             self._checker.seen["demoted"] += info.state != "closed"
             self._checker.note(f"{info.specialist} {info.state}")

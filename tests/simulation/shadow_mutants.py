@@ -2,14 +2,14 @@
 
 import admission.budgets
 import admission.forecast.controller
-import router.quality.shadow
+import router.quality.answer_tap
 import router.quality.shadow_copy
 import router.routing.dispatch_plan
 import router.serving
 from tests.laws.mutants import Mutant
 
 SHADOWING = router.routing.dispatch_plan._Planning
-BESIDE = router.quality.shadow.AnswerTap
+BESIDE = router.quality.answer_tap.AnswerTap
 
 IN_SHADOWS = (
     Mutant(
@@ -24,9 +24,9 @@ IN_SHADOWS = (
         "a shadow's text reaches the caller",
         BESIDE,
         "_begun",
-        "self._handle = self._shadows.order(shadow, receipt)",
-        "self._handle = self._shadows.order(shadow, receipt); self._handle and self._handle.when_done(lambda answer: "
-        "answer and answer.captured._ends and __import__('asyncio').create_task("
+        "self._handle = self._shadows.send(shadow, self.ordered, receipt)",
+        "self._handle = self._shadows.send(shadow, self.ordered, receipt); self._handle and "
+        "self._handle.when_done(lambda answer: answer and answer.captured._ends and __import__('asyncio').create_task("
         "self.write(bytes(answer.captured._raw[: answer.captured._ends[0]]))))",
         laws=("the tokens are correct",),
     ),
@@ -42,8 +42,8 @@ IN_SHADOWS = (
         "a request waits for its shadow",
         router.serving.RequestPipeline,
         "answer",
-        "self.shadows.answered()",
-        "[await each for each in tuple(self.shadows._tasks)]; self.shadows.answered()",
+        "self.shadows.answered(request.intent)",
+        "[await each for each in tuple(self.shadows._tasks)]; self.shadows.answered(request.intent)",
         laws=("a complete answer ends its request immediately",),
     ),
     Mutant(
@@ -56,34 +56,34 @@ IN_SHADOWS = (
     ),
     Mutant(
         "shadows without a budget",
-        admission.budgets.ShadowBudget,
-        "take",
-        "(counted and self._parts < _WHOLE)",
-        "False",
+        admission.budgets.ShadowBudgets,
+        "plan",
+        "if self._reserve < _WHOLE:",
+        "if False:",
         laws=("shadows stay within their budget",),
     ),
     Mutant(
         "unlimited shadows",
-        admission.budgets.ShadowBudget,
-        "take",
-        "self.inflight >= self._max_inflight or ",
-        "",
+        admission.budgets.ShadowBudgets,
+        "plan",
+        "if self.num_inflight < self._max_inflight:",
+        "if True:",
         laws=("shadows in flight stay within their limit",),
     ),
     Mutant(
         "a shadow is forgotten",
-        router.quality.shadow_copy.ShadowCounters,
+        router.quality.shadow_copy.OrderedShadow,
         "end",
-        'self.answered += ending == "answered"',
-        "pass",
+        "self._counters.ended[ending, reason] += 1",
+        'self._counters.ended[ending, reason] += ending != "answered"',
         laws=("every shadow's end is counted",),
     ),
     Mutant(
         "a shadow of the same lane",
         BESIDE,
         "_begun",
-        "if self._plan.candidate(receipt.specialist).lane_id != shadow.order.candidate.lane_id:",
-        "if True:",
+        "if self._plan.candidate(receipt.specialist).lane_id == shadow.order.candidate.lane_id:",
+        "if False:",
         laws=("no lane shadows itself",),
     ),
     Mutant(

@@ -11,7 +11,6 @@ from router.api.http.access_control import check_same_origin
 from router.api.http.anthropic import parse_count_request, parse_message_request
 from router.api.http.body import parse_object
 from router.api.http.errors import ApiError
-from router.api.http.infer import parse_infer_request
 from router.api.http.openai_requests import parse_chat_request, parse_completion_request
 from router.api.http.operator_routes import OPERATOR_CHANGES
 from router.api.http.responses_requests import (
@@ -25,6 +24,7 @@ from router.api.http.responses_requests import (
 from router.api.keys.gate import extract_key
 from router.request import Tracer
 from tests.fuzz.parser import Parser
+from tests.router.http.infer_bodies import parse_infer_request
 from tests.router.routing.sample_requests import new_validator
 
 _TOOL = {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {"at": {}}}}

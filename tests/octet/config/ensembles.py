@@ -136,7 +136,7 @@ def specialists(draw: st.DrawFn, name: str, all_names: list[str]) -> SpecialistC
     known = tuple(drawn.adapters)
     return replace(
         drawn,
-        max_tokens=min(drawn.max_tokens, most),
+        max_tokens=None if drawn.max_tokens is None else min(drawn.max_tokens, most),
         adapter_digests=MappingProxyType(dict.fromkeys(known[: len(drawn.adapter_digests)], "0" * 64)),
         use_adapters=drawn.use_adapters if drawn.addresses else known[: len(drawn.use_adapters)],
         replicas=0 if drawn.addresses else drawn.replicas,
@@ -187,7 +187,7 @@ def ensembles(draw: st.DrawFn, most: int = 3) -> Ensemble:
     all_names = draw(st.lists(names, min_size=1, max_size=most, unique=True))
     own = draw(some_names(2))
     tasks = tuple(
-        draw(configs(TaskConfig, name=st.just(name))) for name in [*own, *draw(st.sampled_from([[], ["review"]]))]
+        draw(configs(TaskConfig, name=st.just(name)).map(_one_judge)) for name in [*own, *draw(st.sampled_from([[], ["review"]]))]
     )
     any_name = st.none() | st.sampled_from(all_names)
     task = st.none() | st.sampled_from([*own, *(usual.name for usual in DEFAULT_TASKS)])
@@ -233,6 +233,11 @@ def written(ensemble: Ensemble, at_the_top: str | None = None) -> str:
     return yaml.safe_dump(plain, sort_keys=False)
 
 
+def _one_judge(task: TaskConfig) -> TaskConfig:
+    """Labels and a verifier exclude each other."""
+    return replace(task, verify=None) if task.labels else task
+
+
 def _plain(table: Any) -> dict[str, Any]:
     kind: type = type(table)
     found = {name: getattr(table, name) for name in get_fields(kind) if name != "source"}
@@ -241,6 +246,8 @@ def _plain(table: Any) -> dict[str, Any]:
     if isinstance(table, RuleConfig):
         for name in ("contains", "at_least") if table.detect else ("detect",):
             found.pop(name)
+    if isinstance(table, TaskConfig):
+        found.pop("verify" if table.labels else "labels")
     return {name: _value(get_fields(kind)[name], value) for name, value in found.items()}
 
 

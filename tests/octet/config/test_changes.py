@@ -43,6 +43,7 @@ NOT_LIVE = {"dispatch.transport"}
 LIVE = {
     "rules", "intents", "tasks", "default", "dispatch", "correctness", "shadow", "lanes", "escalation",
     "store.receipts", "store.comparisons", "store.audit", "store.queue",
+    "store.texts", "store.texts_keep",
     "store.responses", "store.responses_bytes", "store.responses_keep",
     "classifier.reject_threshold", "classifier.min_confidence", "classifier.second_threshold",
     *(f"specialists.{key}" for key in (

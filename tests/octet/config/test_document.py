@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from octet.config.annotations import DETECTORS, FieldFlag, ValueUnit
+from octet.config.annotations import DETECTORS, FieldFlag, OneOf, ValueUnit
 from octet.config.ensemble import (
     DEFAULT_TASKS,
     ClassifierConfig,
@@ -78,7 +78,7 @@ def shown_default(field: SchemaField) -> str:
     value = field.default()
     if field.note(ValueUnit) is ValueUnit.BYTES:
         return format_size(value)
-    if value is None or not (value or isinstance(value, int)):
+    if value is None or not (value or isinstance(value, int | float)):
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -87,7 +87,9 @@ def shown_range(field: SchemaField) -> str | None:
     limits = field.note(Range)
     if limits is not None and field.note(ValueUnit) is ValueUnit.BYTES:
         return f"{format_size(limits.least)} to {format_size(limits.most)}"
-    return None if limits is None else str(limits).replace("in ", "")
+    words = field.note(OneOf)
+    either = "" if words is None or field.kind is not float else f", {' or '.join(words.names)}"
+    return None if limits is None else str(limits).replace("in ", "") + either
 
 
 def items(name: str) -> dict[str, list[str]]:
@@ -126,7 +128,10 @@ def test_every_top_level_key_is_documented() -> None:
 
 def test_the_tasks_and_detectors_are_those_of_the_code() -> None:
     assert rows(section("tasks"), "task") == {
-        task.name: [f"{value:g}" for value in (task.temperature, task.max_tokens, task.top_p, task.repetition_penalty)]
+        task.name: [
+            *(f"{value:g}" for value in (task.temperature, task.max_tokens, task.top_p, task.repetition_penalty)),
+            task.verify or "",
+        ]
         for task in DEFAULT_TASKS
     }
     assert rows(section("rules"), "detector") == {name: [finds] for name, finds in DETECTORS.items()}

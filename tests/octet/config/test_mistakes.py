@@ -32,7 +32,7 @@ MISTAKES: list[tuple[str, int | None, str]] = [
     (ONE + "    max_tokens: '12'\n", 3, "must be a whole number in [1, 1,048,576], got '12'"),
     (ONE + "    max_tokens: 1.5\n", 3, "must be a whole number"),
     (ONE + "    max_tokens: 010\n", 3, "must be a whole number"),
-    (ONE + "    max_tokens:\n", 3, "must be a whole number in [1, 1,048,576], got nothing"),
+    (ONE + "    max_running:\n", 3, "must be a whole number in [1, 4,096], got nothing"),
     (ONE + f"    max_tokens: {'9' * 5000}\n", 3, "must be a whole number"),
     (ONE + "    block_size: 0\n", 3, "block_size must be a whole number in [1, 1,024], got '0'"),
     (ONE + "    replicas: 0\n", 3, "replicas must be a whole number in [1, 64], got '0'"),

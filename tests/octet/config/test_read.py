@@ -37,7 +37,7 @@ def test_short_form_of_an_intent_is_its_specialist() -> None:
 
 def test_tasks_keep_values_that_the_file_omits() -> None:
     read = parse_ensemble("specialists: {sql: }\ntasks: {json_parsing: {top_p: 0.5}, poem: {temperature: 1}}\n", SOURCE)
-    assert named(read.tasks, "json_parsing") == TaskConfig("json_parsing", 0.2, 2048, 0.5, 1.0)
+    assert named(read.tasks, "json_parsing") == TaskConfig("json_parsing", 0.2, 2048, 0.5, 1.0, verify="json")
     assert named(read.tasks, "poem") == TaskConfig("poem", temperature=1.0)
     assert read.tasks[0] == DEFAULT_TASKS[0]
     assert [task.name for task in read.tasks] == [*(task.name for task in DEFAULT_TASKS), "poem"]

@@ -17,6 +17,7 @@ specialists:
     engine: sim
     describe: words and sentences
     examples: ["write me a story", "say it in other words"]
+correctness: {fresh_sample_rate: 0, sample_rate: 0}
 telemetry:
   otlp: URL
 """

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from admission import breakers, escalation
+from admission import breakers, demand, escalation
 from admission.budgets import Counts
+from admission.floors import Floor
 from octet.config.loader import default_ensemble
 from octet.v1 import overview_pb2 as wire
 from router.observe.overview.findings import (
@@ -17,7 +18,7 @@ from router.observe.overview.traffic import SpecialistTraffic
 
 _ENSEMBLE = default_ensemble()
 FLOOR = 0.9
-BREAKER_RULES = breakers.load_correctness_rules(_ENSEMBLE.correctness, FLOOR)
+BREAKER_RULES = breakers.choose_correctness_rules(_ENSEMBLE.correctness, Floor(FLOOR))
 LADDER_RULES = _ENSEMBLE.escalation
 
 
@@ -35,10 +36,12 @@ def outlook(standing: breakers.BreakerRecord, counts: Counts, now_ms: int) -> st
     return breakers.describe_breaker_outlook(standing, counts, now_ms / 1000, BREAKER_RULES)
 
 
-def escalated(counts: Counts) -> escalation.EscalationMove:
+def escalated(accepted: int, refused: int) -> escalation.EscalationMove:
     """Return the first escalation step for these counts."""
+    asked = demand.IntentDemand({demand.DemandClass(5, 40): demand.DemandCounts(accepted, refused)})
+    view = escalation.EscalationView("codegen", {"codegen": asked}, escalation.KnobBase(0.3, 0), LADDER_RULES)
     now = 2 * LADDER_RULES.sustain + 60
     ladder = escalation.EscalationLadder(hot_since=now - LADDER_RULES.sustain)
-    _, move = escalation.advance_ladder(ladder, counts, now, LADDER_RULES, 9)
+    _, move = escalation.advance_ladder(ladder, view, now)
     assert move is not None
     return move

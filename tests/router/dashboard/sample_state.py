@@ -6,7 +6,7 @@ from typing import Any
 
 from admission.breakers import BreakerRecord, hold_breaker
 from admission.budgets import Counts
-from admission.escalation import knobs_at_level
+from admission.escalation import KnobBase, KnobSteps
 from admission.knobs import ESCALATION
 from octet.config.loader import default_ensemble
 from octet.v1 import control_pb2 as control
@@ -233,7 +233,7 @@ def replica_view(name: str, number: int, full: bool, index: int) -> wire.Replica
 def knobs() -> list[control.KnobInfo]:
     raised = control.KnobInfo(
         name="codegen/template.shadow_threshold",
-        value=knobs_at_level(1, 0.3, 0, LADDER_RULES)[0],
+        value=KnobBase(0.3, 0).raised(KnobSteps(1), LADDER_RULES)[0],
         configured=0.3,
         set_by=ESCALATION,
         why="level 1",
@@ -315,10 +315,13 @@ def receipts() -> list[wire.ReceiptLine]:
     ]
 
 
+_BEFORE, _AFTER = (f"codegen: shadow_threshold {value:g}, priority_floor 0" for value in (0.3, 0.45))
+
+
 def audit() -> list[control.AuditEntry]:
-    move = escalated(Counts(103, 15))
+    move = escalated(103, 15)
     rows = [
-        (41, 3, ESCALATION, move.what, "template", f"level {move.before}", f"level {move.after}", move.why),
+        (41, 3, ESCALATION, move.what, "template", _BEFORE, _AFTER, move.why),
         (40, 11, "ana", "set_knob", "review.priority_floor", "0 as configured", "5 by ana", _FLOOR_WHY),
         (39, 22, "ana", "hold_breaker", _HELD, "closed", "held open", _HOLD_WHY),
         (38, 40, "ben", "load_lane", "algo", "", "algo-july", "trained on last month's tickets"),

@@ -28,6 +28,8 @@ def story(request_id: str) -> dict[str, Any]:
         "stages": request_stages(found).to_dict(),
         "comparison": message_to_json(comparison),
         "judged": "passed",
+        "judged_kind": "verifier",
+        "judged_why": "",
         "changes": [message_to_json(entry) for entry in audit()[:2]],
     }
 
@@ -72,7 +74,9 @@ def receipt(request_id: str) -> inference.Receipt:
             instead_of="template",
             why="template had no room: queue_full",
             lane="serving",
-            shadow=inference.ShadowOrder(specialist="template", why="low_confidence"),
+            shadow=inference.ShadowOrder(
+                specialist="template", why="low_confidence", outcome="sent", replica="template-0"
+            ),
             shadow_threshold=0.5,
             priority_floor=0,
             knobs_by="escalation",

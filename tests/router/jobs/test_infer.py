@@ -14,9 +14,11 @@ from octet.v1 import inference_pb2, specialist_pb2
 from octet.v1 import specialist_pb2 as wire
 from router import serving
 from router.api.http.errors import ApiError
-from router.api.http.infer import JobRequest, parse_infer_request
+from router.api.http.infer import JobRequest
+from router.verify.by_task import VerifierSet
 from router.verify.verdict import Verdict
 from tests.router.http.harness import HttpResponse
+from tests.router.http.infer_bodies import parse_infer_request
 from tests.router.jobs.harness import WORDS, JobsHarness, answering, running_jobs
 from tests.router.jobs.test_jobs import TEXT
 from tests.router.serving.harness import infer_request
@@ -95,7 +97,7 @@ async def test_a_verdict_comes_with_the_answer_and_delays_no_caller(
         assert routed.receipt.validation.detail
         assert not (await harness.fronted.routed.ask(infer_request())).receipt.HasField("validation")  # type: ignore[union-attr]
         validations = harness.fronted.routed.server.service.answer_validator
-        monkeypatch.setattr(validations, "_verifiers", lambda: {"writer": SlowVerifier()})
+        monkeypatch.setattr(validations, "_verifiers", lambda: VerifierSet({"writer": SlowVerifier()}))
         monkeypatch.setattr(validations, "_most", 1)
         answers = await asyncio.gather(*(infer(harness, validate=True, timeout_ms=3000) for _ in range(2)))
         details = sorted(answer.json["validation"]["detail"] for answer in answers)
@@ -116,13 +118,17 @@ async def test_a_verdict_comes_with_the_answer_and_delays_no_caller(
 async def test_the_task_determines_the_verifier(
     task: str, reason: Any, answer: str | None, expected: tuple[str, str]
 ) -> None:
-    from octet.config.ensemble import CorrectnessConfig
-    from router.verify.verifiers import NonEmptyVerifier
+    from dataclasses import replace
 
-    validations = serving.AnswerValidator(lambda: {"writer": NonEmptyVerifier()}, CorrectnessConfig(), 1, 20.0)
-    receipt = inference_pb2.Receipt(specialist="writer", usage=specialist_pb2.Usage(finish_reason=reason))
+    from octet.config.ensemble import with_default_tasks
+    from router.verify.by_task import open_verifiers
+    from tests.router.shadow.harness import PRIMARY, ensemble_of
+
+    verifiers = open_verifiers(replace(ensemble_of(), tasks=with_default_tasks(())))
+    validations = serving.AnswerValidator(lambda: verifiers, 1, 20.0)
+    receipt = inference_pb2.Receipt(specialist=PRIMARY, usage=specialist_pb2.Usage(finish_reason=reason))
     receipt.decision.task = task
-    collected = await validations.validate(receipt, "question", answer, 20.0)
+    collected = await validations.validate(receipt, "question", None, answer, 20.0)
     assert (collected.verifier, collected.outcome) == expected
 
 
@@ -150,7 +156,7 @@ def test_every_field_of_a_request_can_be_set() -> None:
     assert (list(request.stop), request.seed, request.sampling.temperature) == (["x"], -1, 0.5)
     assert request.metadata["session_id"] == "s" and request.validate
     fields = inference_pb2.InferRequest.DESCRIPTOR.fields_by_name
-    hidden = {"request_id", "tenant_salt", "sampling", "embed"}
+    hidden = {"request_id", "tenant_salt", "sampling", "embed", "ticket"}
     assert set(fields) - hidden == {name for name in JobRequest.__struct_fields__ if name in fields}
 
 

@@ -14,6 +14,7 @@ from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig
 from octet.telemetry.outcomes import OUTCOMES, REASON_NAMES, reason_name, request_outcome, responsible_specialist
 from octet.v1 import inference_pb2 as wire
 from router.observe.metrics.requests import DECISION_SOURCES, MISS_REASONS, RequestCounters, request_source
+from router.observe.observers import TokenGap
 from router.request import Request, TraceContext
 
 RULES = Path(__file__).parents[3] / "helm" / "monitoring" / "rules.yml"
@@ -108,7 +109,7 @@ def test_all_metrics_of_one_answer() -> None:
     receipt.usage.prompt_tokens, receipt.usage.completion_tokens, receipt.usage.cache_hit_tokens = 100, 5, 64
     receipt.usage.timings.queued, receipt.usage.timings.prefill, receipt.usage.timings.decode = 0.1, 0.2, 2.0
     counters.ended(asked("build-fix"), receipt)
-    counters.gaps("writer", [0.75])
+    counters.gaps("writer", [TokenGap(0.25, 3)])
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
     for sample in (sample for family in filter(None, request_source(counters)) for sample in family.samples):
         if "specialist" in sample.labels and "le" not in sample.labels and not sample.labels.get("error_type"):

@@ -8,10 +8,12 @@ import pytest
 from prometheus_client.metrics_core import Metric
 
 from admission.breakers import BreakerRecord, may_serve
+from octet.config.loader import default_ensemble
 from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import control_pb2, operator_pb2, slo_pb2
 from router.observe.metrics.exposition import BREAKER_STATES, HOLDS, control_source, store_source, trace_source
 from router.observe.metrics.quality import COMPARISON_RESULTS, EvaluationTotals, slo_source
+from router.routing.dispatch_plan import FleetStatus
 from router.store.buffer import StoreCounters
 from specialist.server.load_report import AdmissionCounters, EngineCounters
 
@@ -30,7 +32,11 @@ def figures(found: Iterable[Metric | None]) -> dict[tuple[str, ...], float]:
 def test_a_breaker_metric_is_open_when_the_fallback_answers(state: Any, hold: Any) -> None:
     info = control_pb2.BreakerInfo(specialist="sql", state=state, hold=hold, fallback="shell")
     control: Any = SimpleNamespace(
-        breakers=lambda: [info], knobs=lambda: [], replicas=lambda: [], escalation=lambda: {"sql": 0}
+        breakers=lambda: [info],
+        knobs=lambda: [],
+        replicas=lambda: [],
+        escalation=dict,
+        fleet_status=FleetStatus.initial(default_ensemble()),
     )
     figures_found = figures(control_source(control))
     assert figures_found["octet_breaker_open", "shell", "sql"] == (

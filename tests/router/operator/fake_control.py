@@ -64,6 +64,13 @@ class FakeControl:
         breaker.hold = breaker.hold_by = breaker.hold_why = ""
         return breaker
 
+    async def relearn_floor(self, specialist: str, *, who: str, why: str) -> wire.BreakerInfo:
+        breaker: wire.BreakerInfo = _found("specialist", specialist, self._breakers)
+        await self._write("relearn_floor", specialist, f"{breaker.floor:g}", "", who, why)
+        breaker.ClearField("floor")
+        breaker.floor_learned = False
+        return breaker
+
     async def set_knob(self, name: str, value: float, *, who: str, why: str) -> wire.KnobInfo:
         knob: wire.KnobInfo = _found("name", name, self._knobs)
         await self._write("set_knob", name, f"{knob.value:g}", f"{value:g}", who, why)
@@ -86,6 +93,12 @@ class FakeControl:
         await self._write("load_lane", specialist, "", lane.adapter, who, why)
         lanes.append(lane)
         return lane
+
+    async def refresh(self, specialist: str, model: str, digest: str, *, who: str, why: str) -> wire.LaneInfo:
+        lanes: list[wire.LaneInfo] = _found("specialist", specialist, self._lanes)
+        await self._write("refresh", specialist, "", model, who, why)
+        lanes.append(_lane(specialist, len(lanes) + 1, "", "candidate"))
+        return lanes[-1]
 
     async def promote(self, specialist: str, name: str, *, who: str, why: str) -> wire.LaneInfo:
         lanes: list[wire.LaneInfo] = _found("specialist", specialist, self._lanes)

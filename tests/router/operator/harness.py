@@ -21,7 +21,11 @@ from tests.router.operator.fake_control import NOW_MS, FakeComparisons, FakeCont
 from tests.router.overview.harness import make_overviews
 
 SERVICE = "/octet.v1.Operator/"
-COUNTS = wire.ShadowCounts(ordered=9, sent=8, answered=6, shed=1, failed=1, compared=5)
+REASONS = [
+    wire.ShadowReasonCount(outcome="shed", reason="no_budget", count=1),
+    wire.ShadowReasonCount(outcome="failed", reason="timed_out", count=1),
+]
+COUNTS = wire.ShadowCounts(ordered=9, sent=8, answered=6, shed=1, failed=1, compared=5, reasons=REASONS)
 
 
 @dataclass

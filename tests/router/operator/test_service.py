@@ -27,6 +27,7 @@ CHANGES: dict[str, tuple[Any, type[Any]]] = {
     "LoadAdapter": (wire.LoadLaneRequest(specialist="stl", path="lora", change=CHANGE), wire.LaneInfo),
     "PromoteLane": (wire.PromoteLaneRequest(specialist="stl", name="lora", change=CHANGE), wire.LaneInfo),
     "RollBackLane": (wire.RollBackLaneRequest(specialist="stl", change=CHANGE), wire.LaneInfo),
+    "RefreshModel": (wire.RefreshModelRequest(specialist="stl", model="/new", change=CHANGE), wire.LaneInfo),
     "DrainReplica": (wire.DrainReplicaRequest(replica="stl", change=CHANGE), wire.ReplicaInfo),
     "UndrainReplica": (wire.UndrainReplicaRequest(replica="stl", change=CHANGE), wire.ReplicaInfo),
 }

@@ -279,6 +279,17 @@ def test_every_state_of_an_unavailable_replica_is_a_finding(
     assert found.what.startswith("its only replica ")
 
 
+def test_a_suspicious_lane_is_a_finding_until_its_breaker_opens() -> None:
+    facts = facts_of()
+    facts.overview.specialists[0].breaker.suspicion = "7 of the last 20 judged answers are degenerate"
+    (found,) = detect_findings(facts, RULES)
+    assert (found.kind, found.subject, found.severity) == ("suspicious", "debug", WARNING)
+    facts.overview.specialists[0].breaker.state = "shadow_only"
+    facts.overview.specialists[0].breaker.collapse = "17 of the last 20 judged answers are degenerate"
+    (found,) = detect_findings(facts, RULES)
+    assert found.kind == "breaker_open" and "collapsed (17 of the last 20 judged answers" in found.what
+
+
 def test_findings_about_operators_and_the_store() -> None:
     facts = facts_of()
     overview = facts.overview
@@ -300,7 +311,7 @@ def test_findings_about_operators_and_the_store() -> None:
         "knob_set": (NOTE, "review.priority_floor"),
         "escalated": (WARNING, "stl"),
     }
-    assert found["escalated"].since_ms == START_MS + len("priority_floor") and "2 knobs" in found["escalated"].what
+    assert found["escalated"].since_ms == START_MS + len("priority_floor") and "review" in found["escalated"].what
     assert all("\n" not in each.what and len(each.what) < 300 for each in found.values())
     overview.specialists[0].breaker.fallback = ""
     (held,) = [each for each in detect_findings(facts, RULES) if each.kind == "breaker_held"]

@@ -128,7 +128,7 @@ async def test_shadow_agreement_is_counted_with_each_comparison() -> None:
     async with running_overview() as fronted:
         server = fronted.routed.server
         one = wire.Comparison(at_unix_ms=1 << 42, primary="writer", shadow="coder", why="low_confidence")
-        server.services.evaluations._evaluator._listener.compared(one, "")
+        server.services.evaluations._evaluator._listener.compared(one, "", "")
         await fronted.routed.until(lambda: len(server.view.now().overview.shadow_rows) == 1)
         (row,) = server.view.now().overview.shadow_rows
         assert (row.primary, row.shadow, row.compared) == ("writer", "coder", 1)

@@ -35,7 +35,7 @@ def receipts(draw: st.DrawFn) -> wire.Receipt:
     if draw(st.booleans()):
         receipt.timings.first_chunk = 0.1
     if draw(st.booleans()):
-        receipt.between.shadow.specialist = "algo"
+        receipt.between.shadow.specialist, receipt.between.shadow.replica = "algo", "algo-0"
     if draw(st.booleans()):
         receipt.decision.source, receipt.decision.confidence = wire.DECISION_SOURCE_CLASSIFIER, draw(st.floats(0, 1))
     return receipt

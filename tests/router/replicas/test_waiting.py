@@ -16,6 +16,7 @@ from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from router.dispatch.attempts import replica_lost, set_retry_after
 from router.dispatch.replicas.replica import ReplicaSet
+from router.dispatch.transport import ReplicaTarget
 from simulation.event_loop import HeapLoop, LoopClock
 from tests.router.replicas.builders import lane, replica, report
 from tests.router.serving.harness import infer_request, patient_dispatch, running_router
@@ -209,3 +210,21 @@ async def test_hung_replica_is_not_asked_and_requests_wait_for_its_reports() -> 
         assert not spy.asked
         spy.reports = True
         assert {answer.text for answer in await asyncio.gather(*asking)} == {"x"}
+
+
+async def test_replica_of_other_weights_ends_no_wait() -> None:
+    """The replica of the lane's weights is away, and one of other weights is there: only the former is waited for."""
+    replicas = lane(ManualClock(), 1)
+    (own,) = replicas.replicas.values()
+    other = replica(index=1)
+    other.target = ReplicaTarget("0.1", "unix:/run/0-w1.sock", weights=1)
+    replicas.replicas["stl-0.1"] = other
+    own.disconnected("killed")
+    waiting = asyncio.ensure_future(replicas.wait_usable(30, lambda each: each is own))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        replicas.replicas_changed()
+    assert not waiting.done() and replicas.num_waiting == 1
+    own.health_reported(is_serving=True)
+    replicas.replicas_changed()
+    assert await waiting and replicas.num_waiting == 0

@@ -357,13 +357,12 @@ async def test_a_specialist_has_capacity_while_one_replica_has(monkeypatch: pyte
     """A replica's refusal for lack of memory does not count against its specialist if another replica answers.
     Otherwise, the specialist would soon refuse low priorities."""
     noted: list[str] = []
-    monkeypatch.setattr(SharedState, "record_accepted", lambda *_: noted.append("served"))
-    monkeypatch.setattr(SharedState, "record_refused", lambda *_: noted.append("refused"))
+    monkeypatch.setattr(SharedState, "record_demand", lambda *given: noted.append(given[-1]))
     full = refusing(queue_full("in memory", 1, 1.0))
     async with lane(full, answer) as (routed, (bad, _)):
         result = [await routed.ask(infer_request()) for _ in range(12)]
         assert {each.code for each in result} == {grpc.StatusCode.OK} and bad.asked
-    assert noted == ["served"] * 12
+    assert noted == ["accepted"] * 12
     noted.clear()
     async with lane(full, full) as (routed, _):
         assert (await routed.ask(infer_request())).code is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -16,7 +16,7 @@ from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from router.dispatch.attempts import Quarantine
 from router.dispatch.dispatcher import Dispatcher
-from router.quality.shadow_copy import ShadowTask
+from router.quality.shadow_copy import ShadowCounters, ShadowTask
 from router.receipts import ReceiptDraft
 from router.request import Request
 from router.routing.dispatch_plan import DispatchPlan, FleetStatus, IntentKnobs
@@ -36,16 +36,15 @@ REFUSED = Refusal(error_pb2.ERROR_REASON_NO_REPLICA, "no replica")
 class PipelineHarness:
     """A request pipeline with fakes that record how a request is counted."""
 
-    def __init__(self, case: PlanCase, *, full: tuple[str, ...] = (), accepted: bool = False, fails: bool = False):
+    def __init__(self, case: PlanCase, *, full: tuple[str, ...] = (), accepted: str = "", fails: bool = False):
         self.case = case
         self.counted: Counter[str] = Counter()
         self._outcome = full, accepted, fails
         control = SimpleNamespace(
             fleet_status=case.status,
-            record_accepted=lambda specialist, intent: self.counted.update([f"served {specialist}"]),
-            record_refused=lambda specialist, intent: self.counted.update([f"refused {specialist}"]),
+            record_demand=lambda specialist, intent, kind, outcome: self.counted.update([f"{outcome} {specialist}"]),
         )
-        shadows = SimpleNamespace(answered=lambda: self.counted.update(["answered"]))
+        shadows = SimpleNamespace(counters=ShadowCounters(), answered=lambda intent: self.counted.update(["answered"]))
         unused: Any = None
         self._pipeline = RequestPipeline(
             unused,
@@ -63,7 +62,7 @@ class PipelineHarness:
         return self.case.decision
 
     async def _dispatch(self, request: Request, plan: DispatchPlan, _: object) -> None:
-        full, request.was_accepted, fails = self._outcome
+        full, request.accepted_by, fails = self._outcome
         self.plan = plan
         request.full.update(full)
         if fails:
@@ -93,10 +92,11 @@ def sure() -> PlanCase:
 @pytest.mark.parametrize(
     ("outcome", "counted"),
     [
-        ({"accepted": True}, {"served algo": 1, "answered": 1}),
-        ({"accepted": True, "full": ("algo",)}, {"refused algo": 1, "answered": 1}),
-        ({"accepted": True, "full": ("stl",)}, {"served algo": 1, "answered": 1}),
-        ({"accepted": True, "fails": True}, {"served algo": 1}),
+        ({"accepted": "algo"}, {"accepted algo": 1, "answered": 1}),
+        ({"accepted": "stl", "full": ("algo",)}, {"refused algo": 1, "accepted stl": 1, "answered": 1}),
+        ({"accepted": "algo", "full": ("stl",)}, {"accepted algo": 1, "answered": 1}),
+        ({"accepted": "stl"}, {"accepted stl": 1, "answered": 1}),
+        ({"accepted": "algo", "fails": True}, {"accepted algo": 1}),
         ({"full": ("algo",), "fails": True}, {"refused algo": 1}),
         ({"full": ("algo", "stl"), "fails": True}, {"refused algo": 1}),
         ({"fails": True}, {}),
@@ -115,13 +115,21 @@ def test_first_specialist_is_counted_once_and_only_an_answer_earns_a_shadow(
     assert harness.counted == counted
 
 
-def test_a_request_below_its_priority_floor_does_not_count_as_demand() -> None:
+def test_a_request_below_its_priority_floor_counts_as_withheld() -> None:
     case = sure()
-    status = replace(case.status, knob_overrides={("unspecified", "algo"): IntentKnobs(0.0, 9)})
-    harness = PipelineHarness(replace(case, status=status), accepted=True)
+    both = {("unspecified", name): IntentKnobs(0.0, 9) for name in ("algo", "stl")}
+    harness = PipelineHarness(replace(case, status=replace(case.status, knob_overrides=both)))
     with pytest.raises(Refusal):
         harness.asked()
-    assert not harness.counted
+    assert harness.counted == {"withheld algo": 1}
+
+
+def test_a_request_below_its_floor_is_offered_to_the_second_choice() -> None:
+    case = plan_case(QUIET, sure={"algo": 0.6, "stl": 0.3})
+    status = replace(case.status, knob_overrides={("unspecified", "algo"): IntentKnobs(0.0, 9)})
+    harness = PipelineHarness(replace(case, status=status), accepted="stl")
+    harness.asked()
+    assert harness.counted == {"withheld algo": 1, "accepted stl": 1, "answered": 1}
 
 
 def test_a_shadow_does_not_go_to_a_drained_replica(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,19 +139,23 @@ def test_a_shadow_does_not_go_to_a_drained_replica(monkeypatch: pytest.MonkeyPat
     tasks: list[ShadowTask] = []
 
     class RecordingTap:
-        def __init__(self, *given: Any) -> None:
-            tasks.append(given[-1])
-            self.write = None
+        write = None
+        shadow: Any = None
+
+        def __init__(self, *given: Any) -> None: ...
 
         def __enter__(self) -> "RecordingTap":
+            tasks.append(self.shadow)
             return self
 
         def __exit__(self, *_: object) -> None: ...
 
+        def answered(self) -> None: ...
+
         def finished(self, *_: object) -> None: ...
 
     monkeypatch.setattr("router.serving.AnswerTap", RecordingTap)
-    PipelineHarness(replace(case, status=status), accepted=True).asked()
+    PipelineHarness(replace(case, status=status), accepted="algo").asked()
     (task,) = tasks
     assert task.order.why == "low_confidence" and task.order.candidate.specialist == "stl"
     replicas: list[Any] = [SimpleNamespace(name=f"stl-{number}") for number in range(3)]
@@ -154,24 +166,27 @@ def test_a_shadow_does_not_go_to_a_drained_replica(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("revision", [None, "", "r1", "r2"])
 @pytest.mark.parametrize("name", ["algo-0", "algo-1"])
 @pytest.mark.parametrize("wanted", [(), ("fast", "small")])
+@pytest.mark.parametrize("is_mixed", [False, True])
 def test_a_request_avoids_replicas_that_are_drained_have_another_model_or_lack_adapters(
-    name: str, revision: str | None, held: tuple[str, ...], wanted: tuple[str, ...]
+    name: str, revision: str | None, held: tuple[str, ...], wanted: tuple[str, ...], is_mixed: bool
 ) -> None:
-    """If `revision` is None, the replica has not reported yet, so its adapters are unknown."""
+    """If `revision` is None, the replica has not reported yet, so its adapters are unknown. Beside replicas of other
+    weights (`is_mixed`), a replica without a revision may run those."""
     case = sure()
     algo = case.status.specialists["algo"]
     lane_adapters = tuple((each, each) for each in wanted)
     lane = replace(algo.lane, revision="r1", adapters=lane_adapters, unfit=frozenset({"algo-1"}))
     status = replace(case.status, specialists={**case.status.specialists, "algo": replace(algo, lane=lane)})
-    harness = PipelineHarness(replace(case, status=status), accepted=True)
+    harness = PipelineHarness(replace(case, status=status))
     harness.asked()
     assert harness.plan is not None
-    fleet: Any = SimpleNamespace(replica_sets=defaultdict(object))
+    fleet: Any = SimpleNamespace(replica_sets=defaultdict(lambda: SimpleNamespace(is_mixed=is_mixed)))
     nothing: Any = None
-    dispatcher = Dispatcher(ManualClock(), Random(0), fleet, nothing, nothing, nothing)
+    dispatcher = Dispatcher(ManualClock(), Random(0), fleet, nothing, nothing, nothing, nothing)
     target = dispatcher._target(case.ask, harness.plan.candidates[0])
     assert not target.is_callers, "the lane must determine the adapters"
     report = None if revision is None else SimpleNamespace(revision=revision)
     adapters = frozenset(() if revision is None else held)
     fits = target.may_answer(_any(SimpleNamespace(name=name, report=report, adapters=adapters)))
-    assert fits == (name == "algo-0" and revision != "r2" and adapters.issuperset(wanted))
+    is_same_model = revision == "r1" or (not revision and not is_mixed)
+    assert fits == (name == "algo-0" and is_same_model and adapters.issuperset(wanted))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from octet.telemetry.distributions import MOST_AHEAD_SECONDS
 from octet.v1 import error_pb2 as errors
 from octet.v1 import slo_pb2 as wire
+from router.observe.observers import TokenGap
 from router.quality.slo import MOST_WRITERS, PEERS_STALE_SECONDS, SloSlice
 from router.quality.slo_sharing import SloSharing, pack_slice
 from router.store.database import StorePosition
@@ -58,7 +59,7 @@ async def test_all_routers_publish_the_same_figures(shared_url: str) -> None:
         for index, router in enumerate(routers):
             for number in range(20):
                 router.answers(0.1 * (index + 1) + 0.01 * number, preempted=number % 2)
-                router.slos.gaps("writer", [0.02 * (index + 1)])
+                router.slos.gaps("writer", [TokenGap(0.02 * (index + 1), 1)])
             router.fails(errors.ERROR_REASON_QUEUE_FULL)
         await round_about(*routers)
         published = [router.published() for router in routers]

@@ -13,6 +13,7 @@ from octet.telemetry.distributions import RELATIVE_ERROR
 from octet.v1 import error_pb2 as errors
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2
+from router.observe.observers import TokenGap
 from router.quality.slo import CACHE_SECONDS, MOST_BURN_RATE, MissedFirstToken, burn_rate
 from tests.router.slo.measured_router import ASK, ENSEMBLE, SLO, TARGETS, Router
 
@@ -28,7 +29,7 @@ def test_quantiles_and_burn_rates_are_those_of_the_samples(samples: list[float])
     router = Router()
     for each in samples:
         router.answers(each)
-        router.slos.gaps("writer", [each])
+        router.slos.gaps("writer", [TokenGap(each, 1)])
     published = router.published()
     assert published.ttft.samples == published.itl.samples == published.answered == len(samples)
     for share, ttft, itl in (
@@ -52,7 +53,7 @@ def test_every_specialist_has_its_own_figures() -> None:
     router.answers(0.2)
     router.answers(3.0, specialist="critic")
     router.answers(9.0, specialist="nobody")
-    router.slos.gaps("nobody", [1.0])
+    router.slos.gaps("nobody", [TokenGap(1.0, 1)])
     writer, critic = router.slos.all()
     assert (writer.specialist, critic.specialist) == ("writer", "critic")
     assert (writer.ttft.samples, critic.ttft.samples) == (1, 1)
@@ -244,7 +245,7 @@ def test_a_new_target_counts_from_now_and_an_old_one_keeps_its_counts() -> None:
 
 def test_a_dropped_objective_is_not_published() -> None:
     router = Router()
-    bare = replace(ENSEMBLE.specialists[0], slo=SloTargets(), floor=None)
+    bare = replace(ENSEMBLE.specialists[0], slo=SloTargets(), floor="none")
     router.slos.reload(replace(ENSEMBLE, specialists=(bare, ENSEMBLE.specialists[1])))
     assert not router.published().objectives
 

@@ -2,8 +2,12 @@
 
 from typing import Any
 
+from admission.demand import DemandClass
+from admission.escalation import EscalationMove, EscalationView
+from admission.knobs import UNSPECIFIED_INTENT
 from octet.config.ensemble import Ensemble
 from router.control.control import ControlPlane
+from router.control.demand import DemandOutcome
 from simulation.event_loop import WallClock
 from tests.simulation.laws.checker import LawChecker
 from tests.simulation.laws.correctness import CorrectnessLaws
@@ -27,11 +31,9 @@ class ControlLaws:
         self._correctness = {
             each.name: CorrectnessLaws(each.name, ensemble.correctness, each.floor, checker)
             for each in ensemble.specialists
-            if each.floor is not None
+            if isinstance(each.floor, float)
         }
-        self._escalation = {
-            name: EscalationLaws(name, ensemble.escalation, knob_levels.top, checker) for name in ensemble.names
-        }
+        self._escalation = {name: EscalationLaws(name, knob_levels, checker) for name in ensemble.names}
         self._watch_words(watched)
         self._watch_breakers()
         self._watch_escalation()
@@ -41,27 +43,19 @@ class ControlLaws:
         return self._wall.num_steps == self._began
 
     def _watch_words(self, control: Any) -> None:
-        judged, served, refused = control.record_outcome, control.record_accepted, control.record_refused
+        judged, record = control.record_outcome, control.record_demand
 
-        def watched_judged(lane_id: str, outcome: str) -> None:
-            judged(lane_id, outcome)
+        def watched_judged(lane_id: str, outcome: str, verifier: str = "") -> None:
+            judged(lane_id, outcome, verifier)
             for name, laws in self._correctness.items():
                 if outcome in ("passed", "failed") and lane_id and self._serving_lane(name)[0] == lane_id:
                     laws.judged(self._wall.now(), passed=outcome == "passed")
 
-        def watched_served(specialist: str, intent: str) -> None:
-            served(specialist, intent)
-            self._escalation[specialist].asked(self._wall.now(), served=True)
+        def watched_record(specialist: str, intent: str, kind: DemandClass, outcome: DemandOutcome) -> None:
+            record(specialist, intent, kind, outcome)
+            self._escalation[specialist].asked(self._wall.now(), kind, outcome)
 
-        def watched_refused(specialist: str, intent: str) -> None:
-            refused(specialist, intent)
-            self._escalation[specialist].asked(self._wall.now(), served=False)
-
-        control.record_outcome, control.record_accepted, control.record_refused = (
-            watched_judged,
-            watched_served,
-            watched_refused,
-        )
+        control.record_outcome, control.record_demand = watched_judged, watched_record
 
     def _watch_breakers(self) -> None:
         step, breakers = self._breakers._advance, self._breakers
@@ -80,13 +74,12 @@ class ControlLaws:
     def _watch_escalation(self) -> None:
         step, controller = self._controller._advance, self._controller
 
-        async def watched(specialist: str, now: float) -> None:
-            if not self._is_held:
-                await step(specialist, now)
-                return
+        async def watched(specialist: str, view: EscalationView, now: float) -> EscalationMove | None:
             laws = self._escalation[specialist]
-            least = laws.looks(now)
-            await step(specialist, now)
-            laws.looked(now, least, controller.ladder(specialist).level)
+            must_rise = laws.looks(now) if self._is_held else False
+            move: EscalationMove | None = await step(specialist, view, now)
+            if self._is_held:
+                laws.looked(now, must_rise, controller.ladder(UNSPECIFIED_INTENT, specialist).steps)
+            return move
 
         controller._advance = watched

@@ -3,17 +3,20 @@
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from math import ceil
 from typing import Any
 
 import grpc
 
+from admission.demand import DemandClass
+from admission.escalation import KnobSteps
 from admission.knobs import UNSPECIFIED_INTENT
 from octet.config.ensemble import Ensemble, EscalationConfig, IntentConfig
 from octet.telemetry.outcomes import CAPACITY_REASONS
 from octet.v1 import error_pb2
 from octet.v1 import inference_pb2 as wire
 from router.control.control import ControlPlane
+from router.control.demand import DemandOutcome
+from router.dispatch.replicas.replica import ReplicaSet
 from router.request import Request
 from router.serving import RequestPipeline
 from tests.simulation.ensemble import CallRecord
@@ -27,34 +30,28 @@ class Moment:
 
     at: float
     serves: frozenset[str]
-    levels: tuple[tuple[str, int], ...]
+    steps: tuple[tuple[str, KnobSteps], ...]
 
-    def level(self, specialist: str) -> int:
-        return dict(self.levels)[specialist]
+    def raised(self, specialist: str) -> KnobSteps:
+        return dict(self.steps).get(specialist, KnobSteps())
 
 
 @dataclass(frozen=True, slots=True)
 class KnobLevels:
-    """The confidence threshold and the priority floor at each escalation level, computed without the
-    router's code."""
+    """The confidence threshold and the priority floor after each step of escalation, computed without the router's
+    code."""
 
     rules: EscalationConfig
     threshold: float
     """The configured threshold."""
 
-    def at(self, level: int) -> tuple[float, int]:
-        """Return the threshold and the floor at this level."""
+    def at(self, steps: KnobSteps) -> tuple[float, int]:
+        """Return the threshold and the floor after these steps."""
         thresholds = [self.threshold]
         while thresholds[-1] < self.rules.max_threshold - 1e-9:
             thresholds.append(min(thresholds[-1] + self.rules.threshold_step, self.rules.max_threshold))
-        over = max(0, level - len(thresholds) + 1)
-        return thresholds[min(level, len(thresholds) - 1)], min(over * self.rules.floor_step, self.rules.max_floor)
-
-    @property
-    def top(self) -> int:
-        rules = self.rules
-        steps = ceil(round((rules.max_threshold - self.threshold) / rules.threshold_step, 6))
-        return max(0, steps) + ceil(rules.max_floor / rules.floor_step)
+        threshold = thresholds[min(steps.threshold, len(thresholds) - 1)]
+        return threshold, min(steps.floor * self.rules.floor_step, self.rules.max_floor)
 
 
 def knob_levels_of(ensemble: Ensemble) -> KnobLevels:
@@ -95,13 +92,15 @@ class StatusHistory:
     def _look(self) -> Moment:
         standing = self._control.fleet_status
         serves = frozenset(name for name, each in standing.specialists.items() if each.serves)
-        return Moment(self._now(), serves, tuple(self._control.escalation().items()))
+        ladders = self._control.escalation().items()
+        steps = tuple((name, ladder.steps) for (intent, name), ladder in ladders if intent == UNSPECIFIED_INTENT)
+        return Moment(self._now(), serves, steps)
 
     def _note(self) -> None:
         found, last = self._look(), self._moments[-1]
-        if (found.serves, found.levels) != (last.serves, last.levels):
+        if (found.serves, found.steps) != (last.serves, last.steps):
             self._moments.append(found)
-            self._checker.note(f"serving {sorted(found.serves)}, levels {found.levels}")
+            self._checker.note(f"serving {sorted(found.serves)}, steps {found.steps}")
 
 
 _DONE_SECONDS = 0.02
@@ -124,12 +123,15 @@ class DispatchLaws:
         self._checker = checker
         self._without_room: dict[str, str] = {}
         """The specialist that each refusal counts against, by request id."""
+        self._withheld: set[str] = set()
+        self._had_room: dict[str, frozenset[str]] = {}
+        """The specialists with room when a request was dispatched, by request id."""
 
     def watch(self, answering: RequestPipeline) -> None:
-        """Record which specialist each refusal is counted against."""
+        """Record which specialist each refusal is counted against, and which had room."""
         watched: Any = answering
-        answer, control = watched.answer, watched.control
-        refused = control.record_refused
+        answer, control, dispatcher = watched.answer, watched.control, watched.dispatcher
+        record, dispatch = control.record_demand, dispatcher.answer
         current: ContextVar[str] = ContextVar("current request", default="")
 
         async def watched_answer(request: Request, *arguments: Any) -> None:
@@ -139,11 +141,19 @@ class DispatchLaws:
             finally:
                 current.reset(token)
 
-        def watched_refused(specialist: str, intent: str) -> None:
-            self._without_room[current.get()] = specialist
-            refused(specialist, intent)
+        def watched_record(specialist: str, intent: str, kind: DemandClass, outcome: DemandOutcome) -> None:
+            if outcome == "refused":
+                self._without_room[current.get()] = specialist
+            elif outcome == "withheld":
+                self._withheld.add(current.get())
+            record(specialist, intent, kind, outcome)
 
-        watched.answer, control.record_refused = watched_answer, watched_refused
+        async def watched_dispatch(request: Request, *arguments: Any) -> None:
+            sets = dispatcher.fleet.replica_sets.values()
+            self._had_room[request.request_id] = frozenset(each.specialist for each in sets if has_room(each))
+            await dispatch(request, *arguments)
+
+        watched.answer, control.record_demand, dispatcher.answer = watched_answer, watched_record, watched_dispatch
 
     def ended(self, record: CallRecord) -> None:
         receipt = record.receipt or (record.routed[-1] if record.routed else None)
@@ -154,7 +164,7 @@ class DispatchLaws:
         self._named(record, receipt)
         self._served(record, receipt, moments)
         self._of_priority(record, receipt, moments)
-        self._relieved(receipt, moments)
+        self._relieved(record, receipt, moments)
         self._found_room(record, receipt)
         if record.code is grpc.StatusCode.OK and record.receipt_at is not None:
             is_soon = record.ended - record.receipt_at <= _DONE_SECONDS + record.ask.pause
@@ -204,7 +214,7 @@ class DispatchLaws:
             may = any(self._floor(moment, name) > priority for moment in moments for name in chain)
             self._require(may, "only requests below the priority floor are turned away", receipt, priority)
 
-    def _relieved(self, receipt: wire.Receipt, moments: list[Moment]) -> None:
+    def _relieved(self, record: CallRecord, receipt: wire.Receipt, moments: list[Moment]) -> None:
         """Check to which specialist the first attempt went. It must be the second choice if escalation moves the
         request there. Otherwise it must be the primary, unless the primary was demoted."""
         decision = receipt.decision
@@ -213,9 +223,10 @@ class DispatchLaws:
         primary, second, first = decision.primary, decision.second_choice, receipt.attempts[0].specialist
         unsure = [self._is_unsure(decision, moment) and self._is_at_ease(second, moment) for moment in moments]
         if first != primary:
-            may = any(unsure) or any(primary not in moment.serves for moment in moments)
+            is_below = any(self._floor(moment, primary) > record.ask.priority for moment in moments)
+            may = any(unsure) or is_below or any(primary not in moment.serves for moment in moments)
             self._require(may, "escalation moves only uncertain requests, and only after refusals", receipt, first)
-        elif all(unsure) and self._is_sound(second):
+        elif all(unsure) and self._is_sound(second) and second in self._had_room[receipt.request_id]:
             may = any(not {primary, second} <= moment.serves for moment in moments)
             self._require(may, "escalation moves requests to the second choice", receipt, first)
 
@@ -236,7 +247,8 @@ class DispatchLaws:
             self._require(bool(had_none), "a specialist has room while one of its replicas has", receipt, against)
         if record.routed or record.error is None or not attempts or record.error.reason not in CAPACITY_REASONS:
             return
-        is_counted = against is not None or not self._is_sound(attempts[0].specialist)
+        is_known = against is not None or record.ask.request_id in self._withheld
+        is_counted = is_known or not self._is_sound(attempts[0].specialist)
         self._require(is_counted, "every request that finds no room is counted", receipt)
         if len(attempts) >= self._ensemble.dispatch.max_attempts or any(
             each.reason not in CAPACITY_REASONS for each in attempts
@@ -247,13 +259,19 @@ class DispatchLaws:
         self._require(not left, "no request is refused while an untried replica is left", receipt, left)
 
     def _threshold(self, moment: Moment, name: str) -> float:
-        return self._knob_levels.at(moment.level(name))[0]
+        return self._knob_levels.at(moment.raised(name))[0]
 
     def _floor(self, moment: Moment, name: str) -> int:
-        return self._knob_levels.at(moment.level(name))[1]
+        return self._knob_levels.at(moment.raised(name))[1]
 
     def _require(self, holds: bool, law: str, receipt: wire.Receipt, *about: object) -> None:
         self._checker.require(holds, law, receipt.request_id, *about)
+
+
+def has_room(replica_set: ReplicaSet) -> bool:
+    awake = [each for each in replica_set.replicas.values() if not each.is_hung]
+    found = [each.snapshot(replica_set.dispatch.stale_seconds) for each in awake]
+    return any(each.has_capacity and not each.is_closed and not each.is_broken for each in found)
 
 
 def _is_sound(script: Script) -> Callable[[str], bool]:

@@ -7,7 +7,7 @@ from octet.config.ensemble import ShadowConfig
 from octet.v1 import inference_pb2 as wire
 from router.quality.answers import ShadowHandle
 from router.quality.shadow import ShadowDispatcher
-from router.quality.shadow_copy import ShadowTask
+from router.quality.shadow_copy import OrderedShadow, ShadowTask
 from tests.simulation.laws.checker import LawChecker
 from tests.simulation.laws.dispatch import KnobLevels, StatusHistory
 from tests.simulation.script import ScriptedRequest
@@ -36,19 +36,19 @@ class ShadowLaws:
         self._num_answered = 0
         self._num_counted = 0
         watched: Any = shadows
-        order, answered = shadows.order, shadows.answered
+        send, answered = shadows.send, shadows.answered
 
-        def watched_order(task: ShadowTask, primary: wire.Receipt) -> ShadowHandle | None:
-            handle = order(task, primary)
+        def watched_send(task: ShadowTask, ordered: OrderedShadow, primary: wire.Receipt) -> ShadowHandle | None:
+            handle: ShadowHandle | None = send(task, ordered, primary)
             if handle is not None:
-                self._ordered(task, primary)
+                self._sent(task, primary)
             return handle
 
-        def watched_answered() -> None:
+        def watched_answered(intent: str) -> None:
             self._num_answered += 1
-            answered()
+            answered(intent)
 
-        watched.order, watched.answered = watched_order, watched_answered
+        watched.send, watched.answered = watched_send, watched_answered
 
     def at_rest(self) -> None:
         tally = self._shadows.counters
@@ -58,7 +58,7 @@ class ShadowLaws:
         self._checker.seen["shadow shed"] += tally.shed
         self._checker.seen["shadow failed"] += tally.failed
 
-    def _ordered(self, task: ShadowTask, primary: wire.Receipt) -> None:
+    def _sent(self, task: ShadowTask, primary: wire.Receipt) -> None:
         require, order = self._checker.require, task.order
         name, ask = primary.request_id, self._asks[primary.request_id]
         specialist = order.candidate.specialist
@@ -76,9 +76,9 @@ class ShadowLaws:
         if order.why == "demoted":
             may = any(order.candidate.specialist not in moment.serves for moment in moments)
         else:
-            levels = [moment.level(decision.primary) for moment in moments]
+            raised = [moment.raised(decision.primary) for moment in moments]
             unsure = decision.HasField("confidence") and any(
-                decision.confidence < self._knob_levels.at(level)[0] for level in levels
+                decision.confidence < self._knob_levels.at(steps)[0] for steps in raised
             )
             may = unsure and order.candidate.specialist != decision.primary
         self._checker.require(may, "a shadow has a reason", primary.request_id, order)

@@ -114,7 +114,7 @@ def receipt(request_id: str, **changes: Any) -> call_wire.Receipt:
 def receipts() -> list[call_wire.Receipt]:
     full = call_wire.Attempt(specialist="stl", replica="stl-0", reason=error_pb2.ERROR_REASON_QUEUE_FULL)
     answered = call_wire.Attempt(specialist="template", replica="template-0", seconds=0.4)
-    shadow = call_wire.ShadowOrder(specialist="debug", why="low_confidence")
+    shadow = call_wire.ShadowOrder(specialist="debug", why="low_confidence", outcome="sent", replica="debug-0")
     between = call_wire.Between(spilled=True, shadow=shadow, correctness="closed")
     spilled = receipt("spilled", specialist="template", attempts=[full, answered], between=between)
     spilled.usage.times_preempted = 2

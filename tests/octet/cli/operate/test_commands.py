@@ -48,8 +48,9 @@ def test_breakers_show_holds_and_outlook(capsys: Captured) -> None:
         assert capsys.readouterr().out == "template is held open by ann: bad refresh: sound\n"
         assert octet(at, "breakers") == 0
         lines = capsys.readouterr().out.splitlines()
-        assert re.fullmatch(r"specialist +lane +state +passed +samples +floor +since +fallback +outlook", lines[0])
-        assert re.fullmatch(r"stl +1 +closed +97\.0% +120 +90\.0% +\d+ d +debug +sound", lines[1])
+        columns = "specialist +lane +state +passed +samples +floor +judged by +since +fallback +outlook"
+        assert re.fullmatch(columns, lines[0])
+        assert re.fullmatch(r"stl +1 +closed +97\.0% +120 +90\.0% +cpp +\d+ d +debug +sound", lines[1])
         assert re.search(r"^template +1 +held open by ann: bad refresh +97\.0%", lines[2])
         assert lines[-1] == "passed: over the last 24 h"
         at.control.store_trouble = "the disk is full"
@@ -195,7 +196,7 @@ def test_the_shadow_report(capsys: Captured) -> None:
         out = capsys.readouterr().out
         assert re.search(r"^review +stl +debug +low_confidence +3 +0% +0\.50 +3 +0% / 100% +0 / 3$", out, re.MULTILINE)
         assert "9 ordered, 8 sent, 6 answered, 1 shed, 1 failed, 5 compared" in out
-        assert "shed: over budget, no free replica, refused by the replica" in out
+        assert "  shed, no_budget: 1\n  failed, timed_out: 1" in out
         at.rows.comparisons_kept.clear()
         assert octet(at, "shadow", "report") == 0
         assert capsys.readouterr().out.startswith("nothing compared yet")

@@ -168,7 +168,17 @@ def test_why_shows_operators_all_and_callers_their_receipt(capsys: Captured) -> 
         assert "There is no comparison" in whole and "Only operators see" not in whole
         assert router.asked == [wire.ExplainRequest(request_id="spilled", tenant="acme")]
         found = document(router, capsys, "why", "spilled")
-        assert set(found) == {"receipt", "comparison", "judged", "changes", "told", "missing", "stages"}
+        assert set(found) == {
+            "receipt",
+            "comparison",
+            "judged",
+            "judged_kind",
+            "judged_why",
+            "changes",
+            "told",
+            "missing",
+            "stages",
+        }
         assert found["missing"] == "" and found["told"]["parts"][0]["title"] == "arrival"
 
         refused = error_pb2.Error(reason=error_pb2.ERROR_REASON_FORBIDDEN, message="the key may not operate")

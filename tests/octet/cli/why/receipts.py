@@ -12,6 +12,10 @@ from router.receipts import _MAX_ATTEMPTS
 REASONS = [each for each in error_pb2.ErrorReason.values() if each != error_pb2.ERROR_REASON_UNSPECIFIED]
 SECONDS = st.floats(0.0, 30.0)
 COUNTS = st.integers(0, 5000)
+SHADOW_ENDS = (
+    *(("", ""), ("sent", ""), ("answered", ""), ("shed", "no_budget"), ("shed", "no_replica")),
+    *(("shed", "no_choice"), ("shed", "too_long"), ("failed", "timed_out")),
+)
 BREAKERS = ("closed", "shadow_only", "recovering", "held_open", "held_closed")
 
 
@@ -79,8 +83,12 @@ def _stand_between(draw: st.DrawFn, receipt: Any, names: Names) -> None:
     if draw(st.booleans()):
         between.instead_of, between.why = receipt.decision.primary, names("because")
     if draw(st.booleans()):
-        why = draw(st.sampled_from(["low_confidence", "fresh_lane", "demoted"]))
+        why = draw(st.sampled_from(["low_confidence", "rule_routed", "fresh_lane", "demoted"]))
         between.shadow.CopyFrom(wire.ShadowOrder(specialist=names("shadow"), adapters=[names("lora")], why=why))
+        outcome, reason = draw(st.sampled_from(SHADOW_ENDS))
+        between.shadow.outcome, between.shadow.reason = outcome, reason
+        if outcome in ("sent", "answered", "failed") or reason == "too_long":
+            between.shadow.replica = names("replica")
 
 
 def _ask(draw: st.DrawFn, receipt: Any, names: Names) -> None:

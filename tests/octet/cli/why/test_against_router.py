@@ -144,7 +144,7 @@ async def test_a_shadowed_request(capsys: Captured) -> None:
         await until(lambda: has_lanes(routed))
         plain = await routed.ask(inference_pb2.InferRequest(request_id="alone", prompt="hello", max_tokens=4))
         assert not receipt_of(plain).between.HasField("shadow")
-        assert "No shadow was ordered." in await why(routed, "alone", capsys)
+        assert "No shadow was planned." in await why(routed, "alone", capsys)
         change = wire.Change(who="alice", why="a test")
         ask = wire.SetKnobRequest(name="unspecified.shadow_threshold", value=0.6, change=change)
         await operate(routed, "SetKnob", ask, wire.KnobInfo)
@@ -152,8 +152,8 @@ async def test_a_shadowed_request(capsys: Captured) -> None:
         await until(lambda: sent_shadows(routed))
         text = await why(routed, "both", capsys)
         assert "writer on writer-0 answered it" in text and "with a shadow" in text
-        ordered = "A shadow was ordered from editor, because the confidence of 0.55 was below the"
-        assert f"{ordered} threshold of 0.6 (low_confidence)." in text
+        ordered = "A shadow was planned for editor, because the confidence of 0.55 was below the"
+        assert f"{ordered} threshold of 0.6 (low_confidence). It was sent to editor-0" in text
         knobs = "a shadow threshold of 0.6 and a priority floor of 0, last set by operator."
         assert knobs in text
         assert "spilled" not in text and "2. " not in text.partition("admission")[0]

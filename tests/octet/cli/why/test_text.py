@@ -115,7 +115,10 @@ def _behind(explanation: wire.Story) -> Iterator[str]:
     receipt = explanation.receipt
     if receipt.between.HasField("shadow"):
         order = receipt.between.shadow
-        yield from (f"ordered from {order.specialist} + {order.adapters[0]}, because", f"({order.why})")
+        yield from (f"planned for {order.specialist} + {order.adapters[0]}, because", f"({order.why})")
+        yield f"It was sent to {order.replica}" if order.replica else ""
+        yield "It was not sent: " if order.outcome and not order.replica else ""
+        yield f"but was {order.outcome}: " if order.reason and order.replica else ""
     if explanation.HasField("comparison"):
         yield "The two answers agreed" if explanation.comparison.agreed else "The two answers did not agree"
     if receipt.HasField("validation"):
@@ -134,8 +137,9 @@ def unexpected_texts(explanation: wire.Story) -> Iterator[str]:
     answers = [not each.reason for each in receipt.attempts]
     never: tuple[tuple[bool, str], ...] = (
         (receipt.between.spilled, "spilled"),
-        (receipt.between.HasField("shadow"), "A shadow was ordered"),
-        (receipt.between.HasField("shadow"), "with a shadow"),
+        (receipt.between.HasField("shadow"), "A shadow was planned"),
+        (bool(receipt.between.shadow.replica), "with a shadow"),
+        (bool(receipt.between.shadow.replica), "It was sent to"),
         (bool(receipt.between.instead_of), "in place of"),
         (receipt.usage.times_preempted > 0, "was preempted"),
         (receipt.HasField("error"), "The caller received an error"),
@@ -206,7 +210,7 @@ def test_caller_explanation_is_limited_to_the_receipt(explanation: wire.Story) -
     alone = wire.Story(receipt=explanation.receipt)
     words = explained(alone, is_complete=False)
     assert "No related change was made" not in words and "There is no comparison" not in words
-    assert ("visible to operators only" in words) == explanation.receipt.between.HasField("shadow")
+    assert ("visible to operators only" in words) == bool(explanation.receipt.between.shadow.replica)
     assert "No related change was made" in explained(alone)
 
 
