@@ -1,5 +1,5 @@
-"""A specialist whose answers become empty, or stop compiling, is demoted. It stays demoted across a restart, and returns
-only after a sustained recovery."""
+"""A specialist whose answers become empty, or stop compiling, is demoted. It stays demoted across a restart, and
+returns only after a sustained recovery."""
 
 from itertools import pairwise
 from pathlib import Path

@@ -187,7 +187,8 @@ def ensembles(draw: st.DrawFn, most: int = 3) -> Ensemble:
     all_names = draw(st.lists(names, min_size=1, max_size=most, unique=True))
     own = draw(some_names(2))
     tasks = tuple(
-        draw(configs(TaskConfig, name=st.just(name)).map(_one_judge)) for name in [*own, *draw(st.sampled_from([[], ["review"]]))]
+        draw(configs(TaskConfig, name=st.just(name)).map(_one_judge))
+        for name in [*own, *draw(st.sampled_from([[], ["review"]]))]
     )
     any_name = st.none() | st.sampled_from(all_names)
     task = st.none() | st.sampled_from([*own, *(usual.name for usual in DEFAULT_TASKS)])
