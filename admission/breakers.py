@@ -119,12 +119,15 @@ class CorrectnessRules:
     breach: float  # seconds that the rate must stay below the floor before the breaker trips
     is_learned: bool = False  # whether the floor was learned
     learning: str = ""  # without a floor: how far learning it is; empty if it is not learned
+    verifier: str = ""  # that judged the counted answers
 
 
-def choose_correctness_rules(config: CorrectnessConfig, floor: Floor | None, learning: str = "") -> CorrectnessRules:
-    """Return the rules of one specialist's breaker; `floor` is the one that decides now."""
+def choose_correctness_rules(
+    config: CorrectnessConfig, floor: Floor | None, learning: str = "", verifier: str = ""
+) -> CorrectnessRules:
+    """Return the rules of one specialist's breaker; `floor` and its `verifier` are the ones that decide now."""
     rate, is_learned = (None, False) if floor is None else (floor.rate, floor.is_learned)
-    return CorrectnessRules(rate, config.min_samples, config.window, config.breach, is_learned, learning)
+    return CorrectnessRules(rate, config.min_samples, config.window, config.breach, is_learned, learning, verifier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,8 @@ class BreakerRecord:
     transition_at: float | None = None  # when the state last changed; None if it never did
     below_since: float | None = None
     """When the rate fell below the floor and stayed there; None if the last known rate was not below it."""
+    below_by: str = ""  # the verifier whose floor that is; empty if it is not known
+    demoted_by: str = ""  # the verifier whose floor the lane must reach again; empty if it serves or none is known
     above_since: float | None = None  # while recovering: when the rate reached the floor and stayed there
     collapse: str = ""  # why the lane collapsed; empty if it did not, or serves again
     usual: float = 0.0  # the share of degenerate answers that was usual then
@@ -150,11 +155,13 @@ class BreakerRecord:
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> "BreakerRecord":
         """Raises ValueError for an invalid body."""
-        record = restore_record(cls, {"collapse": "", "usual": 0.0, **body}, "a breaker record")
+        later = {"below_by": "", "demoted_by": "", "collapse": "", "usual": 0.0}  # older versions store none of these
+        record = restore_record(cls, {**later, **body}, "a breaker record")
         if record.state not in get_args(BreakerState) or record.hold not in (None, *get_args(BreakerHold)):
             raise ValueError(f"invalid breaker state {record.state!r} or hold {record.hold!r}")
-        if not isinstance(record.collapse, str):
-            raise ValueError(f"a breaker's collapse must be text, got {record.collapse!r}")
+        for text in (record.collapse, record.below_by, record.demoted_by):
+            if not isinstance(text, str):
+                raise ValueError(f"a breaker's collapse and verifiers must be text, got {text!r}")
         times = (record.usual, record.transition_at, record.below_since, record.above_since)
         for time in (record.since, record.hold_since, *(time for time in times if time is not None)):
             if isinstance(time, bool) or not isinstance(time, int | float):
@@ -196,7 +203,7 @@ def advance_breaker(
         fallen = replace(record, collapse=str(signs.collapse), usual=signs.collapse.share)
         return _moved(fallen, "collapse", fallen.collapse, now)
     if rules.learning and not record.collapse:  # an operator has had the floor forgotten
-        return replace(record, below_since=None, above_since=None), None
+        return replace(record, below_since=None, below_by="", above_since=None), None
     is_below = _is_below(record, counts, rules, signs.recent)
     if is_below is None:
         return record, None
@@ -215,7 +222,7 @@ def _is_below(record: BreakerRecord, counts: Counts, rules: CorrectnessRules, re
     if rules.floor is not None and counts.rate is not None and counts.total >= rules.min_samples:
         floor = Floor(rules.floor, rules.is_learned)
         is_failing = floor.is_breached(counts) if record.state == "closed" else counts.rate < floor.rate
-    if not record.collapse:
+    if not record.collapse or (is_failing is None and record.demoted_by and rules.floor is not None):
         return is_failing
     return None if recent.total < SPAN else bool(is_failing) or not is_over(recent, record.usual)
 
@@ -267,11 +274,15 @@ def _timed(record: BreakerRecord, is_below: bool, now: float, rules: Correctness
     if transition_at is not None and transition_at - now > rules.window:
         transition_at = now
     below_since = above_since = None
+    below_by = ""
     if record.state != "shadow_only" and is_below:
-        below_since = _begun(record.below_since, now, rules.breach, rules)
+        is_same = record.below_by in ("", rules.verifier)
+        below_since = _begun(record.below_since if is_same else None, now, rules.breach, rules)
+        below_by = rules.verifier
     if record.state == "recovering" and not is_below:
         above_since = _begun(record.above_since, now, rules.window, rules)
-    return replace(record, transition_at=transition_at, below_since=below_since, above_since=above_since)
+    timed = replace(record, transition_at=transition_at, below_since=below_since, above_since=above_since)
+    return replace(timed, below_by=below_by)
 
 
 def _begun(since: float | None, now: float, wait: float, rules: CorrectnessRules) -> float:
@@ -319,6 +330,12 @@ def _moved(
         since=now,
         transition_at=now,
         below_since=None,
+        below_by="",
+        demoted_by=""
+        if after == "closed"
+        else record.demoted_by
+        if what in ("recover", "collapse")
+        else record.below_by,
         above_since=now if after == "recovering" else None,
         collapse="" if after == "closed" else record.collapse,
     )

@@ -2,39 +2,42 @@
 
 Each way to be bad is a *signal*: an answer is degenerate, or is cut at its length where answers with such a limit used
 to stop. A signal is compared with its usual share, which the lane's own past or that of the lane before it shows. The
-test looks at the last SPAN judged answers after each of them. `false_alarm_bound` bounds how often it is wrong.
+test looks at a span of answers after each judged answer. `RecentAnswers` chooses the span so that neither one prompt
+nor one tenant fills it. `false_alarm_bound` bounds how often the test is wrong.
 """
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import exp, lgamma, log, log1p, sqrt
+from math import sqrt
 
 from admission.budgets import Counts
 
 SPAN = 20  # judged answers that the test looks at
-DEGENERATE = "degenerate"
-_CUT = "cut"
+DEGENERATE, CUT = "degenerate", "cut"
 _FEWEST = 10  # bad answers that are needed at least
 _CHANCE = 1e-6  # of so many bad answers in one look, if the lane is as usual
-_SUSPECT_FEWEST, _SUSPECT_CHANCE = 5, 1e-4  # the same for a suspicion, which is only shown
+_SUSPECT_FEWEST, _SUSPECT_CHANCE = 5, 1e-4  # the same for a suspicion
 _KNOWN = 50  # judged answers from which the usual share is estimated; with fewer it is unknown
 _UNKNOWN_SHARE = 0.3
 _LEAST_SHARE = 0.05
 _SIGMAS = 3.0
 _SHORTEST_LIMIT = 64  # tokens; an answer with a shorter limit is often cut
-_MOST_AHEAD = 3600  # seconds; a bucket further in the future comes from a wrong clock
+_TENANT_SHARE = SPAN // 2  # answers of one tenant in a span, if others have answers, too
+_MOST_KEPT = 5 * SPAN  # answers
+_MOST_AHEAD = 5  # seconds; an answer further in the future comes from a wrong clock
 
 
 def cut_signal(limit: int) -> str:
     """Return the signal of answers with about this limit in tokens; empty for a limit so short that a cut is usual.
     Limits from one power of two to the next share a signal."""
-    return f"{_CUT}{1 << (limit.bit_length() - 1)}" if limit >= _SHORTEST_LIMIT else ""
+    return f"{CUT}{1 << (limit.bit_length() - 1)}" if limit >= _SHORTEST_LIMIT else ""
 
 
-def describe_signal(signal: str) -> str:
-    return DEGENERATE if signal == DEGENERATE else "cut at their length"
+def signal_kind(signal: str) -> str:
+    """Return the kind of a signal. Signals of one kind are tested together."""
+    return DEGENERATE if signal == DEGENERATE else CUT
 
 
 def usual_share(past: Counts) -> float:
@@ -47,26 +50,29 @@ def usual_share(past: Counts) -> float:
     return max(_LEAST_SHARE, (share + square / (2 * total) + spread) / (1 + square / total))
 
 
+def usual_shares(past: Mapping[str, Counts], most: float = 1.0) -> dict[str, float]:
+    """Return the usual share by signal; that of degenerate answers is at most `most`. A limit with an unknown past is
+    left out, because the callers' limits decide how many answers are cut."""
+    known = {signal: usual_share(counts) for signal, counts in past.items() if counts.total >= _KNOWN}
+    return {**known, DEGENERATE: min(most, known.get(DEGENERATE, _UNKNOWN_SHARE))}
+
+
 @lru_cache(4096)
-def chance_of(bad: int, total: int, share: float) -> float:
-    """Return the probability of at least `bad` bad ones of `total` answers, each bad with the probability `share`."""
-    if bad <= 0 or share >= 1:
-        return 1.0
-    if share <= 0:
-        return 0.0
-    ways = lgamma(total + 1)
-    logs = (
-        ways - lgamma(n + 1) - lgamma(total - n + 1) + n * log(share) + (total - n) * log1p(-share)
-        for n in range(bad, total + 1)
-    )
-    return min(1.0, sum(map(exp, logs)))
+def chance_of(bad: int, shares: tuple[float, ...]) -> float:
+    """Return the probability that at least `bad` of independent answers are bad; `shares` has that of each."""
+    chances = [1.0]  # by the number of bad answers
+    for share in shares:
+        chances = [
+            good * (1 - share) + worse * share for good, worse in zip([*chances, 0.0], [0.0, *chances], strict=True)
+        ]
+    return min(1.0, sum(chances[max(0, bad) :]))
 
 
-def is_collapse(recent: Counts, share: float, fewest: int = _FEWEST, chance: float = _CHANCE) -> bool:
-    """Whether so many of the recent answers are bad that it cannot be chance. `share` is the usual share."""
-    if recent.bad < fewest or recent.bad <= share * recent.total:
+def is_collapse(bad: int, shares: Sequence[float], fewest: int = _FEWEST, chance: float = _CHANCE) -> bool:
+    """Whether so many answers are bad that it cannot be chance. `shares` has the usual share of each answer."""
+    if bad < fewest or bad <= sum(shares):
         return False
-    return chance_of(recent.bad, recent.total, share) <= chance
+    return chance_of(bad, tuple(sorted(shares))) <= chance
 
 
 def is_over(recent: Counts, share: float) -> bool:
@@ -76,13 +82,26 @@ def is_over(recent: Counts, share: float) -> bool:
 
 def false_alarm_bound(answers: int, true_share: float, share: float) -> float:
     """Return an upper bound on the probability of an alarm within so many judged answers of a lane that did not
-    collapse. Each is bad with the probability `true_share`, and `share` was taken as usual."""
+    collapse. Answers to different prompts are independent, each is bad with the probability `true_share`, and `share`
+    was taken as usual. Answers to one prompt may depend on each other if the lane gets SPAN different prompts."""
     looks = {
-        total: next((bad for bad in range(total + 1) if is_collapse(Counts(total - bad, bad), share)), total + 1)
+        total: next((bad for bad in range(total + 1) if is_collapse(bad, (share,) * total)), total + 1)
         for total in range(_FEWEST, SPAN + 1)
     }
-    early = sum(chance_of(bad, total, true_share) for total, bad in looks.items() if total < min(SPAN, answers + 1))
-    return min(1.0, early + max(0, answers - SPAN + 1) * chance_of(looks[SPAN], SPAN, true_share))
+    chances = {total: chance_of(bad, (true_share,) * total) for total, bad in looks.items()}
+    early = sum(chance for total, chance in chances.items() if total < min(SPAN, answers + 1))
+    return min(1.0, early + max(0, answers - SPAN + 1) * chances[SPAN])
+
+
+@dataclass(frozen=True, slots=True)
+class SeenAnswer:
+    """What one judged answer shows. Tenant and prompt are marks, which tell them apart without naming them."""
+
+    at: int  # seconds
+    tenant: str
+    prompt: str
+    signal: str
+    bad: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,69 +118,102 @@ class Collapse:
 
     def __str__(self) -> str:
         what = f" ({self.what})" if self.what else ""
-        bad = (
-            f"{self.recent.bad} of the last {self.recent.total} judged answers are {describe_signal(self.signal)}{what}"
-        )
+        how = DEGENERATE if self.signal == DEGENERATE else "cut at their length"
+        bad = f"{self.recent.bad} of the last {self.recent.total} judged answers are {how}{what}"
         return f"{bad}; up to {self.share:.1%} is usual"
 
 
 def find_collapse(
-    recent: Mapping[str, Counts], past: Mapping[str, Counts], *, suspect: bool = False
+    span: Sequence[SeenAnswer], shares: Mapping[str, float], tenants: Set[str], *, suspect: bool = False
 ) -> Collapse | None:
-    """Test each signal of one lane, or with `suspect` whether one is suspicious. `past` is what is usual for the lane.
-    Cut answers need a known past, because the callers' limits decide how many are cut."""
-    limits = (_SUSPECT_FEWEST, _SUSPECT_CHANCE) if suspect else (_FEWEST, _CHANCE)
-    for signal, counts in sorted(recent.items(), reverse=True):  # degenerate answers first: they say most
-        usual = past.get(signal, Counts())
-        if signal != DEGENERATE and usual.total < _KNOWN:
-            continue
-        if is_collapse(counts, share := usual_share(usual), *limits):
-            return Collapse(signal, counts, share)
-    return None
+    """Test the answers of one kind of signal. If the lane has several `tenants`, it has collapsed only if the answers
+    without those of any one tenant are suspicious, too. `shares` are the usual ones by signal. With `suspect`, return
+    whether they all are suspicious, which is only shown."""
+    found = _find(span, shares, _SUSPECT_FEWEST, _SUSPECT_CHANCE)
+    if found is None or suspect:
+        return found
+    if len(tenants) > 1:
+        ((worst, _),) = Counter(each.tenant for each in span if each.bad).most_common(1)
+        others = [each for each in span if each.tenant != worst]
+        if _find(others, shares, _SUSPECT_FEWEST, _SUSPECT_CHANCE) is None:
+            return None
+    return _find(span, shares, _FEWEST, _CHANCE)
+
+
+def _find(span: Sequence[SeenAnswer], shares: Mapping[str, float], fewest: int, chance: float) -> Collapse | None:
+    expected = [shares[each.signal] for each in span]
+    recent = count_answers(span)
+    if not is_collapse(recent.bad, expected, fewest, chance):
+        return None
+    return Collapse(signal_kind(span[0].signal), recent, sum(expected) / len(expected))
+
+
+def count_answers(span: Iterable[SeenAnswer]) -> Counts:
+    counts = Counter(each.bad for each in span)
+    return Counts(counts[False], counts[True])
 
 
 class RecentAnswers:
-    """The newest judged answers of one lane for one signal. Own answers are known in order, those of other routers by
-    second. Shared buckets hold answers only from a bad one on, until a whole span is good again."""
+    """The newest judged answers of one lane for one kind of signal, by all routers as far as they share them.
 
-    def __init__(self) -> None:
-        self._own: deque[bool] = deque(maxlen=SPAN)
-        self._own_at = 0
-        self._buckets: dict[int, Counts] = {}  # by second
+    They are ranked. The newest answer to each prompt ranks before any repetition, so that a prompt with a bad answer
+    counts once, unless the lane gets few prompts. Then, _TENANT_SHARE answers of each tenant rank before its others. At
+    last, newer answers rank before older ones. The first SPAN are tested. A router shares its answers from a bad one
+    on, until SPAN in a row are good; at most SPAN a minute, because a router that judges more finds a collapse alone.
+    """
 
-    def add(self, now: float, *, bad: bool) -> bool:
-        """Add an answer that was judged by this router. Return whether it is to be shared with other routers."""
-        self._own_at = int(now)
-        self._own.append(bad)
-        if not self.counts(now).bad:
-            self._buckets.clear()
+    def __init__(self, window: float) -> None:
+        """Answers are forgotten after `window` seconds."""
+        self._window = window
+        self._newest: list[SeenAnswer] = []
+        self._ranked: list[SeenAnswer] = []
+        self._num_good = SPAN  # answers since the last bad one
+        self._shared = Counter[int]()  # answers by minute; only the last minute
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the last SPAN answers were good."""
+        return self._num_good >= SPAN
+
+    @property
+    def tenants(self) -> Set[str]:
+        return {each.tenant for each in self._ranked}
+
+    def has_prompt(self, prompt: str) -> bool:
+        return any(each.prompt == prompt for each in self._ranked)
+
+    def add(self, answer: SeenAnswer) -> bool:
+        """Add an answer that was judged by this router. Return whether to share it with other routers."""
+        was_clear = self.is_clear
+        self._insert(answer)
+        minute = answer.at // 60
+        self._shared = Counter({minute: self._shared[minute]})
+        if (was_clear and not answer.bad) or self._shared[minute] >= SPAN:
             return False
-        self._put(self._own_at, self._buckets.get(self._own_at, Counts()) + Counts(int(not bad), int(bad)), now)
+        self._shared[minute] += 1
         return True
 
-    def put(self, start: int, counts: Counts, now: float) -> None:
-        """Take the sum of all routers' answers in the second that begins at `start`."""
-        self._put(start, counts, now)
+    def put(self, answer: SeenAnswer, now: float) -> None:
+        """Take an answer that a router has shared, perhaps this one."""
+        is_known = any((each.at, each.prompt) == (answer.at, answer.prompt) for each in self._newest)
+        if not is_known and answer.at <= now + _MOST_AHEAD:
+            self._insert(answer)
 
-    def counts(self, now: float) -> Counts:
-        """Return the counts of the last SPAN answers: those of this router, or of all routers if others judged later or
-        found more that are bad."""
-        own = Counts(len(self._own) - sum(self._own), sum(self._own))
-        if not self._buckets:
-            return own
-        newest = dict(self._newest(now))
-        shared = sum(newest.values(), Counts())
-        has_later = any(start > self._own_at for start in newest)
-        return shared if has_later or shared.bad > own.bad else own
+    def span(self, signals: Mapping[str, float] | None = None) -> list[SeenAnswer]:
+        """Return the answers to test; with `signals`, only of these."""
+        return [each for each in self._ranked if signals is None or each.signal in signals][:SPAN]
 
-    def _newest(self, now: float) -> Iterator[tuple[int, Counts]]:
-        total = 0
-        for start in sorted((each for each in self._buckets if each <= now + _MOST_AHEAD), reverse=True):
-            if total >= SPAN:
-                return
-            total += self._buckets[start].total
-            yield start, self._buckets[start]
-
-    def _put(self, start: int, counts: Counts, now: float) -> None:
-        self._buckets[start] = counts
-        self._buckets = dict(self._newest(now))
+    def _insert(self, answer: SeenAnswer) -> None:
+        self._num_good = 0 if answer.bad else self._num_good + 1
+        newest = sorted((answer, *self._newest), key=lambda each: -each.at)
+        prompts, tenants = Counter[str](), Counter[tuple[int, str]]()
+        ranks = list[tuple[int, int, int]]()
+        for place, each in enumerate(newest):
+            if each.at > newest[0].at - self._window:
+                repetition = prompts[each.prompt]
+                ranks.append((repetition, tenants[repetition, each.tenant] // _TENANT_SHARE, place))
+                prompts[each.prompt] += 1
+                tenants[repetition, each.tenant] += 1
+        places = [place for *_, place in sorted(ranks)[:_MOST_KEPT]]
+        self._ranked = [newest[place] for place in places]
+        self._newest = [newest[place] for place in sorted(places)]

@@ -32,7 +32,7 @@ LOWEST_CLASS = DemandClass(0)
 class DemandCounts:
     accepted: int = 0
     refused: int = 0  # for lack of capacity
-    withheld: int = 0  # kept away by escalation or a floor: answered by the second choice, or refused below the floor
+    withheld: int = 0  # kept away by escalation: answered by the second choice, or refused below the raised floor
 
     def __add__(self, other: "DemandCounts") -> "DemandCounts":
         return DemandCounts(

@@ -15,6 +15,7 @@ from octet.config.ensemble import EscalationConfig
 
 EscalationMoveKind = Literal["escalate", "relax"]
 _MAX_REGRETS = 6  # the waits for a step back double at most this many times
+_LEAST_STEP = 0.01  # the confidence of requests is counted in percent
 _ROOM = 0.9  # withheld requests fit if they need at most this share of the capacity
 
 
@@ -38,7 +39,7 @@ class KnobBase:
         """Return the configured values, raised by `steps` up to the maxima in `rules`."""
         threshold, floor = self.threshold, self.floor
         if steps.threshold and (most := self._threshold_steps(rules)):
-            raised = round(threshold + steps.threshold * rules.threshold_step, 9)
+            raised = round(threshold + steps.threshold * max(rules.threshold_step, _LEAST_STEP), 9)
             threshold = rules.max_threshold if steps.threshold >= most else max(threshold, raised)
         if steps.floor and floor < rules.max_floor:
             floor = min(floor + steps.floor * rules.floor_step, rules.max_floor)
@@ -67,7 +68,8 @@ class KnobBase:
     def _threshold_steps(self, rules: EscalationConfig) -> int:
         if rules.threshold_step <= 0 or self.threshold >= rules.max_threshold:
             return 0
-        return max(1, ceil(round((rules.max_threshold - self.threshold) / rules.threshold_step, 9)))
+        step = max(rules.threshold_step, _LEAST_STEP)
+        return max(1, ceil(round((rules.max_threshold - self.threshold) / step, 9)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,16 +187,23 @@ class EscalationView:
                 best, relief = after, moved
         if best is not None:
             return best
-        highest = max((kind.priority for kind in asked), default=0)
-        for number in range(steps.floor + 1, most.floor + 1):
-            after = KnobSteps(steps.threshold, number)
-            floor = self.base.in_force(after, self.rules)[1]
-            withheld = sum(num for kind, num in asked.items() if kind.priority < floor)
-            if floor > highest or withheld > self.excess + 1e-9:
+        for after, _, withheld in self._floors_above(steps):
+            if withheld > self.excess + 1e-9:
                 break
             if withheld > relief:
                 best, relief = after, withheld
         return best
+
+    def why_no_step(self, steps: KnobSteps) -> str:
+        """Describe why no step up would help; the intent must be hot, and `step_up` must return None."""
+        total = self.total
+        refused = f"{total.refused} of {total.asked} requests refused within {self.rules.sustain:g} s"
+        lowest = next(((floor, withheld) for _, floor, withheld in self._floors_above(steps) if withheld), None)
+        why = "no floor would withhold a recent request and spare the highest priority"
+        if lowest is not None:
+            floor, withheld = lowest
+            why = f"a floor of {floor} would withhold {withheld} requests, of which only {self.excess:.0f} are too many"
+        return f"{refused}, and no step of escalation helps: no threshold would move a recent request; {why}"
 
     def step_back(self, ladder: EscalationLadder) -> KnobSteps | None:
         """Return the lowest steps whose returning requests fit; None if there are none."""
@@ -207,6 +216,18 @@ class EscalationView:
 
     def _asked(self) -> dict[DemandClass, int]:
         return {kind: each.asked for kind, each in self.own.classes.items() if each.asked}
+
+    def _floors_above(self, steps: KnobSteps) -> Iterator[tuple[KnobSteps, int, int]]:
+        """Yield the steps that raise the floor but spare the intent's highest priority, each with the floor and how
+        many recent requests it withholds."""
+        asked, most = self._asked(), self.base.most_steps(self.rules)
+        highest = max((kind.priority for kind in asked), default=0)
+        for number in range(steps.floor + 1, most.floor + 1):
+            after = KnobSteps(steps.threshold, number)
+            floor = self.base.in_force(after, self.rules)[1]
+            if floor > highest:
+                return
+            yield after, floor, sum(num for kind, num in asked.items() if kind.priority < floor)
 
     def _would_move(self, kind: DemandClass, before: KnobSteps, after: KnobSteps) -> bool:
         return self.base.withholds(after, kind, self.rules) and not self.base.withholds(before, kind, self.rules)
@@ -233,6 +254,12 @@ def advance_ladder(
     regrets = _regrets(ladder, is_up, now, view.rules)
     moved = EscalationLadder(*move.after, now, fell=not is_up, regrets=regrets, capacity=capacity)
     return _timed(moved, view, now), move
+
+
+def find_stuck(ladder: EscalationLadder, view: EscalationView, now: float) -> str:
+    """Say why an intent that keeps overloading its specialist does not move; empty if it need not or still may."""
+    is_due = _has_lasted(ladder.hot_since, view.rules.sustain, now) and _is_settled(ladder, view, now)
+    return view.why_no_step(ladder.steps) if is_due and view.step_up(ladder.steps) is None else ""
 
 
 def _due_move(ladder: EscalationLadder, view: EscalationView, now: float) -> EscalationMove | None:

@@ -119,13 +119,12 @@ class Floor:
 
 
 Floors = Mapping[str, Floor]  # by verifier
-NO_FLOORS: Floors = {}
 
 
 def floors_in_force(setting: FloorSetting, own: str, book: FloorBook) -> Floors:
     """Return the floors of a specialist. A number pins the floor of its `own` verifier; the others are learned."""
     if setting == "none":
-        return NO_FLOORS
+        return {}
     learned = {verifier: Floor(each.rate, is_learned=True) for verifier, each in book.learned.items()}
     return learned if isinstance(setting, str) else {**learned, own: Floor(setting)}
 
@@ -139,18 +138,33 @@ class Standing:
     floor: Floor | None
     by_verifier: Mapping[str, Counts]  # all counts of the lane
 
+    def is_below(self, *, is_demoted: bool) -> bool:
+        """Whether the lane is below the floor; if it is not demoted and the floor is learned, beyond doubt."""
+        rate, floor = self.counts.rate, self.floor
+        if rate is None or floor is None:
+            return False
+        return rate < floor.rate if is_demoted else floor.is_breached(self.counts)
 
-def find_standing(floors: Floors, tally: Tally, min_samples: int, own: str) -> Standing:
+
+def find_standing(
+    floors: Floors, tally: Tally, min_samples: int, own: str, below_by: str = "", demoted_by: str = ""
+) -> Standing:
     """Return the standing by the verifier that says the worst of the lane, of those with a floor and enough answers. If
-    none has enough, the one with the most answers; without a floor, all answers together."""
+    none has enough, the one with the most answers; without a floor, all answers together. `below_by`, by which the lane
+    is below its floor already, decides as long as it is. `demoted_by`, by which the lane was demoted, decides unless it
+    is below another floor: no other verifier shows that it has recovered."""
     known = tally.by_verifier
-    found = [Standing(known.get(name, Counts()), name, floor, known) for name, floor in floors.items()]
+    found = {name: Standing(known.get(name, Counts()), name, floor, known) for name, floor in floors.items()}
     if not found:
         return Standing(Counts(tally.good, tally.bad), own, None, known)
-    enough = [each for each in found if each.counts.total >= min_samples]
-    if not enough:
-        return max(found, key=lambda each: (each.counts.total, each.verifier == own))
-    return min(enough, key=_severity)
+    enough = {name: each for name, each in found.items() if each.counts.total >= min_samples}
+    worst = min(enough.values(), key=_severity, default=None)
+    if worst is not None and worst.is_below(is_demoted=bool(demoted_by)):
+        before = enough.get(below_by, worst)
+        return before if before.is_below(is_demoted=bool(demoted_by)) else worst
+    if demoted_by in found:
+        return found[demoted_by]
+    return worst or max(found.values(), key=lambda each: (each.counts.total, each.verifier == own))
 
 
 def _severity(standing: Standing) -> tuple[bool, float]:

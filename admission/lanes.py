@@ -363,6 +363,9 @@ class SpecialistLanes:
         return replace(self, lanes=tuple(by_number.values()), next_number=max(self.next_number, lane.number + 1))
 
 
+LaneUpdate = tuple[SpecialistLanes, LaneMove]
+
+
 def configure_lanes(
     book: SpecialistLanes | None, specialist: str, adapters: Sequence[AdapterRef], revision: str, now: float
 ) -> tuple[SpecialistLanes, LaneMove | None]:

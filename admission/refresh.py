@@ -9,13 +9,12 @@ from admission.lanes import (
     AdapterRef,
     LaneError,
     LaneMove,
+    LaneUpdate,
     SpecialistLanes,
     configure_lanes,
     has_name_clash,
 )
 from admission.weights import Refresh, Weights
-
-LaneUpdate = tuple[SpecialistLanes, LaneMove]
 
 
 def wanted_weights(book: SpecialistLanes, configured: str, failed: Container[int] = ()) -> tuple[Weights, ...]:

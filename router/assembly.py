@@ -26,7 +26,7 @@ from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.live_requests import LiveRequests
 from router.dispatch.replicas.fleet import WATCH_INTERVAL, Fleet, Watchdog
 from router.dispatch.replicas.replica import ReplicaConnection
-from router.dispatch.tickets import TicketOffice
+from router.dispatch.tickets import Tickets
 from router.dispatch.transport import Connect
 from router.observe.metrics.quality import EvaluationTotals
 from router.observe.observers import RequestObservers
@@ -111,9 +111,7 @@ class RouterCore:
             self.services.control,
             Dispatcher(
                 *(clock, random, self.fleet, self.quarantine, traces.tracer, self.observers),
-                TicketOffice(
-                    self.services.control.ticket_keys, environment.wall, self.services.control.want_ticket_key
-                ),
+                Tickets(self.services.control.ticket_keys, environment.wall, self.services.control.want_ticket_key),
             ),
             self.services.evaluations,
             self.services.shadows,
@@ -274,7 +272,7 @@ class BackgroundServices:
 
     def lane_judged(self, lane_id: str, specialist: str, judged: JudgedAnswer) -> None:
         self.evaluation_totals.add_judged(specialist, judged)
-        self.control.record_signals(lane_id, specialist, judged.tenant, judged.signals, judged.why)
+        self.control.record_signals(lane_id, specialist, judged.tenant, judged.question, judged.signals, judged.why)
 
     def answer_evaluated(self, receipt: inference_pb2.Receipt, judged: JudgedAnswer) -> None:
         key = receipt_key(receipt.request_id, receipt.tenant)
@@ -291,7 +289,8 @@ class BackgroundServices:
 
 
 def _verifier_config(ensemble: Ensemble) -> object:
-    return ensemble.correctness, [(each.name, each.verify) for each in ensemble.specialists], ensemble.tasks
+    own = [(each.name, each.verify) for each in ensemble.specialists]
+    return ensemble.correctness, own, ensemble.tasks, [(each.name, each.task) for each in ensemble.intents]
 
 
 def _open_store(ensemble: Ensemble) -> Store:

@@ -254,7 +254,7 @@ def clip_list(texts: Iterable[str], max_each: int, max_total: int) -> list[str]:
 
 def _clip_error(error: wire.Error) -> wire.Error:
     clipped = copy_message(error)
-    for secret in ("ticket", "reservation"):
+    for secret in ("ticket", "place"):
         clipped.ClearField(secret)
     clipped.message = clip_bytes(error.message, _MAX_MESSAGE)
     clipped.field = clip_bytes(error.field, _MAX_NAME)

@@ -246,15 +246,21 @@ def start_call_trace() -> CallTrace:
     return call
 
 
-_TICKET: ContextVar[str] = ContextVar("ticket", default="")
+class CallTicket(NamedTuple):
+    """What the headers of an HTTP call say about tickets."""
+
+    ticket: str = ""
+    wait_ms: int | None = None  # for how long the caller waits for a place; None if it uses no tickets
 
 
-def current_ticket() -> str:
-    """Return the ticket in the header of the HTTP call; empty if there is none."""
+_TICKET: ContextVar[CallTicket] = ContextVar("ticket", default=CallTicket())  # noqa: B039  # it cannot be changed
+
+
+def current_ticket() -> CallTicket:
     return _TICKET.get()
 
 
-def start_call_ticket(ticket: str) -> None:
+def start_call_ticket(ticket: CallTicket) -> None:
     """Set the ticket of the requests that this task, or a task that it starts, receives."""
     _TICKET.set(ticket)
 
@@ -325,7 +331,7 @@ class Request:
     tool_choice: wire.ToolChoice | None = None
     embed: bool = False  # whether the caller wants the prompt's embedding instead of an answer
     ticket: str = ""  # as the caller sent it
-    wants_ticket: bool = True  # whether a refusal may carry a ticket
+    wait_ms: int | None = None  # for how long the caller waits for a place; None if a refusal needs no ticket
 
     policy: "RoutingPolicy" = field(init=False, repr=False, compare=False)  # the routing policy in force on arrival
     draft: "ReceiptDraft" = field(init=False, repr=False, compare=False)

@@ -30,7 +30,7 @@ from router.quality.shadow_copy import OrderedShadow, ShadowTask
 from router.receipt_log import ReceiptLog
 from router.receipts import RECEIPT_METADATA_KEY, ReceiptDraft, clip_bytes, refused_receipt
 from router.refusals import caller_gone, no_specialist, unknown_request
-from router.request import Request, Tracer, current_caller, current_ticket, record_trace
+from router.request import CallTicket, Request, Tracer, current_caller, current_ticket, record_trace
 from router.routing.classifier.base import ClassifierUnavailable
 from router.routing.dispatch_plan import DispatchPlan, ShadowOrder, choose_shadow, plan_dispatch
 from router.routing.policy import ClassifierClient, RoutingPolicy, build_replica_request
@@ -71,9 +71,12 @@ class RequestServer:
     ) -> Coroutine[Any, Any, None]:
         """Validate the request immediately, and return a coroutine that serves it and writes serialized InferEvents to
         `write`. `seconds_left` is the time until the transport's deadline. Every Refusal carries the receipt, and a
-        ticket only if `wants_ticket`; CallerGone is raised if `write` fails."""
+        ticket only if the caller asks for one; headers are read if `wants_ticket`. Raises CallerGone if `write`
+        fails."""
         request = self._receive(message, seconds_left, trace)
-        request.ticket, request.wants_ticket = request.ticket or current_ticket(), wants_ticket
+        headers = current_ticket() if wants_ticket else CallTicket()
+        request.ticket = request.ticket or headers.ticket
+        request.wait_ms = headers.wait_ms if request.wait_ms is None else request.wait_ms
         return self._serve(request, write)
 
     def count(
@@ -253,7 +256,11 @@ class RequestPipeline:
 
     async def answer(self, request: Request, write: Write, finish: Callable[[], Awaitable[wire.Receipt]]) -> None:
         """Send the whole answer to the caller. `finish` stores and writes the receipt. Raises Refusal or CallerGone."""
-        plan = await self._plan_or_refuse(request, is_demand=True)
+        try:
+            plan = await self._plan_or_refuse(request, is_demand=True)
+        except Refusal:
+            self.dispatcher.give_place_up(request)
+            raise
         tap = self._tap(request, plan, write)
         try:
             with tap or nullcontext():
@@ -288,7 +295,7 @@ class RequestPipeline:
         order = plan.shadow
         if not plan.sample and order is None:
             return None
-        tap = AnswerTap(self.evaluations, self.shadows, write, plan)
+        tap = AnswerTap(self.evaluations, self.shadows, write, plan, question=request.text)
         if order is not None:
             tap.ordered = ordered = OrderedShadow(order, self.shadows.counters)
             request.draft.write_shadow = ordered.write
@@ -365,7 +372,7 @@ class AnswerValidator:
     ) -> wire.Validation:
         """Verify an answer; never raises. The outcome is `skipped` if verification is impossible or takes too long."""
         seconds = max(0.0, min(self._seconds, seconds_left - _MARGIN_SECONDS))
-        purpose = AnswerPurpose(receipt.specialist, receipt.decision.task, structure)
+        purpose = AnswerPurpose(receipt.specialist, receipt.decision.task, receipt.decision.intent, structure)
         has_stopped = receipt.usage.finish_reason == wire.FINISH_REASON_STOP
         verifier, verdict = await self._judge(purpose, question, answer, seconds, has_stopped=has_stopped)
         return wire.Validation(

@@ -41,7 +41,7 @@ class Admit:
     displaced: tuple[str, ...] = ()  # shadows and requests of lower priority that are shed for this request
     suspended: tuple[str, ...] = ()  # requests of lower priority with time to wait, to be resumed later
     estimate: AnswerEstimate | None = None  # the figures behind the outlook, to be compared with the real answer
-    reserved: bool = False  # whether the request takes a place that was reserved for it
+    reserved: bool = False  # whether the request takes a place that was kept for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Refuse:
     arithmetic: str  # the calculation, as a sentence
     retry_after: float | None  # seconds; None if nothing was measured yet, or if waiting would not help
     deadline: DeadlineKind = "end"  # for `deadline_unreachable`: which deadline of the request cannot be met
-    reservation: str = ""  # the key of the place that opens after `retry_after` seconds; empty if there is none
+    place: str = ""  # the key of the place that opens after `retry_after` seconds; empty if there is none
 
 
 AdmissionDecision = Admit | Refuse
@@ -98,8 +98,9 @@ class Booking:
     holder: str = ""
     caller: str = ""  # the same string for repeated attempts by the same caller; empty if unknown
     first_deadline: float | None = None  # of the first token
-    owner: str = ""  # to whom a place may be promised if the request is refused; empty if none is wanted
-    reservation: str = ""  # the key of the place that was promised for this request
+    owner: str = ""  # for whom a place may be kept
+    waits: float | None = None  # seconds that its caller waits for a place before its time limits count; None: no place
+    place: str = ""  # the key of the place that is kept for this request
 
 
 class BookedRequest:
@@ -377,6 +378,7 @@ class ExpectedArrivals(NamedTuple):
 NO_ARRIVALS = ExpectedArrivals()
 _KEPT_PER_STEP = 0.98  # the weight that past steps keep after each step
 _USUAL_SECONDS = 30.0
+_LEAST_KNOWN_SECONDS = 10.0  # a rate counts as measured for at least this long
 _NEW_RESIDENCE = 0.1  # the weight of the newest request in the average
 _MAX_USUAL_PREFILL = 0.7  # the most time that prompts are expected to take: a burst of them ends
 _MAX_HIGHER = 0.9  # the most that higher priorities are expected to take: some time is always left for lower ones
@@ -413,7 +415,9 @@ class ExpectedDemand:
     def __init__(self) -> None:
         self._asked = WorkRate(3.0)
         self._admitted = WorkRate(12.0)
-        self._admitted_long = WorkRate(30.0)
+        self._admitted_long = WorkRate(_USUAL_SECONDS)
+        self._squares = WorkRate(_USUAL_SECONDS)  # of the seconds of each admitted request
+        self._since: float | None = None  # when the first request was admitted
         self._prefill = self._decode = self._rows = 0.0
         self._usual_rows, self._usual_prefill = WorkRate(_USUAL_SECONDS), WorkRate(_USUAL_SECONDS)
         self._residence = 0.0  # seconds from admission to end, as a moving average
@@ -424,6 +428,8 @@ class ExpectedDemand:
     def add_admitted(self, now: float, priority: int, seconds: float) -> None:
         self._admitted.add(now, priority, seconds)
         self._admitted_long.add(now, priority, seconds)
+        self._squares.add(now, priority, seconds**2)
+        self._since = now if self._since is None else self._since
 
     def add_ended(self, seconds: float) -> None:
         """Record that a request ended this long after its admission."""
@@ -466,6 +472,15 @@ class ExpectedDemand:
     def steady_share_above(self, now: float, priority: int) -> float:
         """The share of time that higher priorities take steadily, not only in a burst."""
         return min(self._admitted_long.from_priority(now, priority + 1), self._higher(now, priority))
+
+    def work_above(self, now: float, priority: int) -> tuple[float, float]:
+        """Mean and variance of the admitted work of higher priorities, in seconds per second."""
+        if self._since is None:
+            return 0.0, 0.0
+        known = 1 - exp(-max(_LEAST_KNOWN_SECONDS, now - self._since) / _USUAL_SECONDS)
+        rates = (self._admitted_long, self._squares)
+        mean, variance = (rate.from_priority(now, priority + 1) / known for rate in rates)
+        return mean, variance
 
     def _higher(self, now: float, priority: int) -> float:
         """The share of time that admitted work of higher priorities takes, limited to what they demand now."""

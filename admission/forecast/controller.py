@@ -42,9 +42,9 @@ from admission.forecast.forecast import (
     shadows_to_displace,
     split_departures,
 )
-from admission.forecast.lateness import explain_delay, explain_lateness
+from admission.forecast.lateness import explain_delay, explain_early, explain_lateness
 from admission.forecast.lengths import AnswerLengths
-from admission.forecast.reservations import Reservation, ReservationLimits, Reservations, move_booking
+from admission.forecast.places import HigherWork, Place, PlaceLimits, Places, move_booking
 from admission.forecast.sweep import MAX_RESUMED, SWEEP_SECONDS, QueueSweep, is_hopeless, sweep_queue
 
 REFUSING_SECONDS = 1.0  # a replica counts as refusing for this long after it refused a request for lack of capacity
@@ -54,7 +54,6 @@ _MAX_RETRY_KINDS = 512
 _MAX_CALLERS = 512  # how many recent callers are remembered
 _KEPT_FOR_HIGHER = 0.5
 """Of the time that higher priorities usually take, the share that is reserved for them when a lower one is admitted."""
-_MOST_ABOVE = 0.7  # as FULL_DEMAND: if higher priorities demand more, lower ones get no places
 _OWN_MARGIN = 0.5  # the share of the safety margin that is kept when a request takes its place
 _STALE_SECONDS = 5.0  # a measurement older than this may no longer be true
 
@@ -73,11 +72,11 @@ class AdmissionController:
         pace: StepPace,
         *,
         jitter: Callable[[], float] = lambda: 0.0,
-        reservations: Reservations | None = None,
+        places: Places | None = None,
     ) -> None:
-        """`jitter` returns a random number in [0, 1). Without `reservations`, no place is promised to the refused."""
+        """`jitter` returns a random number in [0, 1). Without `places`, none is kept for the refused."""
         self.capacity = capacity
-        self.reservations = Reservations(str, ReservationLimits(0, 0)) if reservations is None else reservations
+        self.places = Places(str, PlaceLimits(0, 0)) if places is None else places
         self.bookings = BookedRequests(capacity.age_bound)
         self.estimator = estimator
         self.lengths = AnswerLengths()
@@ -99,7 +98,7 @@ class AdmissionController:
     def decide(self, booking: Booking, now: float) -> AdmissionDecision:
         """Decide without booking. Only the record of demand and refusals changes, and the places that are kept."""
         request = self._new_request(booking)
-        self.reservations.expire(now)
+        self.places.expire(now)
         decision = self._decide(request, now)
         caller = booking.caller or booking.key
         if not booking.shadow and caller not in self._callers:
@@ -117,7 +116,7 @@ class AdmissionController:
         request = self._new_request(booking)
         request.estimate = decision.estimate
         if decision.reserved:
-            self.reservations.end(booking.reservation, "taken")
+            self.places.end(booking.place, "taken")
         if not booking.shadow:
             self.demand.add_admitted(now, booking.priority, self._work_seconds(request))
         for other in self.bookings.active:
@@ -158,13 +157,13 @@ class AdmissionController:
         if prices is None:
             return None
         bookings = self.bookings if bookings is None else bookings
-        margins, reserved, own = Margins(self.estimator.margin, self.estimator.stall), list[BookedRequest](), None
+        margins, kept, own = Margins(self.estimator.margin, self.estimator.stall), list[BookedRequest](), None
         if newcomer is not None:
-            reserved = self.reservations.beside(newcomer, now, self._new_request)
-            own = self.reservations.own(newcomer, now, self._new_request)
+            kept = self.places.beside(newcomer, now, self._new_request)
+            own = self.places.own(newcomer, now, self._new_request)
         if own is not None:
             margins = Margins(_OWN_MARGIN * margins.share)
-        return Forecast(bookings, self.capacity, prices, self._pace, margins, now, self.in_flight, reserved, own)
+        return Forecast(bookings, self.capacity, prices, self._pace, margins, now, self.in_flight, kept, own)
 
     def _new_request(self, booking: Booking) -> BookedRequest:
         request = self.bookings.new_request(booking)
@@ -176,11 +175,14 @@ class AdmissionController:
         if is_shadow and not self._has_room(request):
             sentence = "a shadow does not wait, and too many requests run or too few blocks are free"
             return Refuse("would_delay_others", "room for another running request", sentence, None)
+        early = self.places.find(request.booking)
+        if early is not None and now < early.opens and len(self.bookings):
+            return explain_early(early.key, early.opens - now)
         crowded_out: tuple[str, ...] = ()
-        if self.bookings.num_live >= self.capacity.max_booked:
+        if self.bookings.num_live + self.places.num_beside(request.booking) >= self.capacity.max_booked:
             lower = [other for other in self._live() if other.yields_to(request)]
             if not lower:
-                return self._queue_full(now, request.priority)
+                return self._queue_full(now, request.priority, request)
             crowded_out = (min(lower, key=lambda other: other.shed_order).booking.key,)
         # A shadow delays no caller: a caller is admitted as if there were no shadows.
         bookings = self.bookings if is_shadow else self.bookings.without_shadows()
@@ -190,7 +192,7 @@ class AdmissionController:
         found = self._evaluate(request, forecast, crowded_out)
         if not isinstance(found, Admit):
             return self._refuse(request, forecast, found)
-        return replace(found, reserved=self.reservations.find(request.booking) is not None)
+        return replace(found, reserved=self.places.find(request.booking) is not None)
 
     def _live(self) -> list[BookedRequest]:
         return [*self.bookings.active, *self.bookings.suspended]
@@ -226,8 +228,8 @@ class AdmissionController:
         """Return the arrivals to expect when the request's deadline is checked: none if the replica is idle, those of
         the request's own priority if there is no demand at a higher one. Otherwise, they are only the steady arrivals
         of higher priorities: a burst may end soon."""
-        if not len(forecast.bookings) or self.reservations.opened(request.booking, forecast.now) is not None:
-            return NO_ARRIVALS  # a place was reserved with room for arrivals
+        if not len(forecast.bookings) or self.places.opened(request.booking, forecast.now) is not None:
+            return NO_ARRIVALS  # a place is kept with room for arrivals
         if self.demand.is_topmost(forecast.now, request.priority):
             return self.demand.arrivals(forecast.now, request.priority)
         share = self.demand.steady_share_above(forecast.now, request.priority)
@@ -280,19 +282,17 @@ class AdmissionController:
         return Admit(Outlook(estimate.wait, estimate.first, total, slack), shed, suspended, estimate)
 
     def _refuse(self, request: BookedRequest, forecast: Forecast, check: ForecastCheck) -> Refuse:
-        place = self._reserve(request, forecast, check)
+        place = self._keep_place(request, forecast, check)
         if place is not None:
-            refuse = self._explain(request, forecast, check, place.opens - forecast.now)
-            return replace(refuse, reservation=place.key)
+            return replace(self._explain(request, forecast, check, place.opens - forecast.now), place=place.key)
         seconds = self._retry_seconds(request, forecast, check)
         return self._explain(request, forecast, check, self._spread(seconds))
 
-    def _reserve(self, request: BookedRequest, forecast: Forecast, check: ForecastCheck) -> Reservation | None:
-        """Return the place that the refused request keeps or gets; None if it gets none, for example because higher
-        priorities take all the time."""
-        arrivals = self._expected_arrivals(request, forecast)
-        has_time = self.demand.load(forecast.now, request.priority + 1) < _MOST_ABOVE
-        return self.reservations.promise(request, forecast, check, arrivals, self._new_request, may_add=has_time)
+    def _keep_place(self, request: BookedRequest, forecast: Forecast, check: ForecastCheck | None) -> Place | None:
+        """Return the place that the refused request keeps or gets; None if it gets none."""
+        arrivals, now = self._expected_arrivals(request, forecast), forecast.now
+        higher = HigherWork(*self.demand.work_above(now, request.priority))
+        return self.places.promise(request, forecast, check, arrivals, self._new_request, higher, self._work_seconds)
 
     def _explain(
         self, request: BookedRequest, forecast: Forecast, check: ForecastCheck, retry_after: float | None
@@ -303,12 +303,17 @@ class AdmissionController:
             )
         return explain_delay(check, retry_after)
 
-    def _queue_full(self, now: float, priority: int) -> Refuse:
-        forecast = self.forecast(now)
+    def _queue_full(self, now: float, priority: int, request: BookedRequest | None = None) -> Refuse:
+        """Refuse for lack of a slot in the queue. `request` may get a place."""
+        forecast = self.forecast(now, None if request is None else self.bookings.without_shadows(), newcomer=request)
+        most, place = self.capacity.max_waiting, None
+        if request is not None and forecast is not None:
+            place = self._keep_place(request, forecast, None)
+        sentence = f"{most} requests are already waiting"
+        if place is not None:
+            return Refuse("queue_full", f"at most {most} requests", sentence, place.opens - now, place=place.key)
         seconds = None if forecast is None else self._lengthen(forecast.seconds_to_first_end(), now, priority)
-        retry_after = self._spread(seconds)
-        most = self.capacity.max_waiting
-        return Refuse("queue_full", f"at most {most} requests", f"{most} requests are already waiting", retry_after)
+        return Refuse("queue_full", f"at most {most} requests", sentence, self._spread(seconds))
 
     def _seconds_after_shedding(self, booking: Booking, now: float) -> float | None:
         """Seconds until a displaced request may be retried with its original time limit. If all slots and the queue

@@ -51,6 +51,12 @@ def explain_delay(check: ForecastCheck, retry_after: float | None) -> Refuse:
     return Refuse("would_delay_others", "every deadline that was accepted earlier", sentence, retry_after)
 
 
+def explain_early(place: str, opens_after: float) -> Refuse:
+    """Refuse a request that came before its place has opened."""
+    sentence = f"its place opens in {_format_seconds(opens_after)}"
+    return Refuse("would_delay_others", "the time from which a place is kept", sentence, opens_after, place=place)
+
+
 def _format_seconds(value: float) -> str:
     return f"{value:.1f} s" if value >= 0.1 else f"{1000 * value:.0f} ms"
 

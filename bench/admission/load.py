@@ -40,6 +40,23 @@ def drawn(context: int, prompt: tuple[float, float] = (64, 0.9), answer: tuple[f
     return shapes
 
 
+def bursty(context: int) -> Source:
+    """Return a source like `drawn` that alternates between three times and a quarter of its rate, each for about ten of
+    its mean gaps."""
+
+    def shapes(rng: Random) -> Iterator[LengthShape]:
+        rate, left = 3.0, rng.expovariate(0.1)
+        for shape in drawn(context)(rng):
+            work, gap = shape.gap, 0.0  # in gaps at the usual rate, and the time that they take
+            while work > rate * left:
+                work, gap = work - rate * left, gap + left
+                rate, left = 3.25 - rate, rng.expovariate(0.1)
+            left -= work / rate
+            yield shape._replace(gap=gap + work / rate)
+
+    return shapes
+
+
 def _lognormal(rng: Random, median: float, sigma: float, most: int) -> int:
     return min(max(round(median * rng.lognormvariate(0.0, sigma)), 1), most)
 

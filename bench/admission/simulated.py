@@ -10,9 +10,9 @@ from sys import getrecursionlimit, maxsize, setrecursionlimit
 from time import thread_time
 from typing import NamedTuple, Protocol, TypeVar
 
-from admission.forecast.bookings import Admit
+from admission.forecast.bookings import AdmissionDecision, Admit
 from admission.forecast.estimates import EstimateErrors
-from admission.forecast.reservations import Reservations
+from admission.forecast.places import Places
 from bench.admission.load import (
     QUEUE,
     ArrivalClock,
@@ -117,7 +117,7 @@ class ControlledAdmission:
     """Admission by Octet's controller, whose estimates start from a cost model."""
 
     def __init__(
-        self, loop: StepLoop, setup: ReplicaSetup, clock: Clock, seed: int, places: Reservations | None = None
+        self, loop: StepLoop, setup: ReplicaSetup, clock: Clock, seed: int, places: Places | None = None
     ) -> None:
         self._clock = clock
         self._front = ReplicaCore(
@@ -126,22 +126,24 @@ class ControlledAdmission:
             max_waiting=setup.max_waiting,
             prices=prices_from_cost_model(setup.guess or setup.cost),
             jitter=Random(seed).random,
-            reservations=places,
+            places=places,
         )
         self._displaced: set[str] = set()
 
     def ask(self, request: Request) -> Refused | None:
         return self._ask(request)[0]
 
-    def _ask(self, request: Request, owner: str = "", reservation: str = "") -> tuple[Refused | None, str]:
-        """Return the refusal, and the place that it promises."""
+    def _ask(
+        self, request: Request, owner: str = "", waits: float | None = None, place: str = ""
+    ) -> tuple[Refused | None, str]:
+        """Return the refusal, and the place that is kept for the request."""
         began = thread_time()
-        verdict = self._front.submit(request, owner=owner, reservation=reservation)
+        verdict = self._front.submit(request, owner=owner, waits=waits, place=place)
         if isinstance(verdict, Admit):
             self._displaced.update(verdict.displaced)
             return None, ""
         cpu = thread_time() - began
-        return Refused(verdict.reason.replace("_", " "), verdict.retry_after, cpu), verdict.reservation
+        return Refused(verdict.reason.replace("_", " "), verdict.retry_after, cpu), verdict.place
 
     def step(self) -> bool:
         return self._front.step() is not None
@@ -158,10 +160,13 @@ class ControlledAdmission:
     def stop(self, name: str) -> None:
         self._front.end(name, "stop")
 
-    def would_admit(self, offer: Offer, owner: str = "", reservation: str = "") -> bool:
-        booking = replace(make_booking(offer.request()), owner=owner, reservation=reservation)
-        decision = self._front.controller.decide(booking, self._clock.now())
-        return isinstance(decision, Admit)
+    def would_admit(self, offer: Offer) -> bool:
+        return isinstance(self.decide(offer), Admit)
+
+    def decide(self, offer: Offer, owner: str = "", waits: float | None = None, place: str = "") -> AdmissionDecision:
+        """Decide on the request as if it came now, without admitting it."""
+        booking = make_booking(offer.request(), owner=owner, waits=waits, place=place)
+        return self._front.controller.decide(booking, self._clock.now())
 
     def repair_copy(self) -> None:
         """Key the tables of a copied pool by their new ids."""
@@ -211,7 +216,7 @@ class Follower(Protocol):
 class LoadSimulation:
     def __init__(self, offers: Sequence[Offer], open_system: Callable[[ArrivalClock], AdmissionSystem]) -> None:
         self.clock = ArrivalClock(offers, self._submit)
-        self.door = open_system(self.clock)
+        self.replica = open_system(self.clock)
         self.outcomes: list[OfferOutcome] = []
         self.idle = 0.0  # seconds without work
         self.most_admitted = 0
@@ -234,8 +239,8 @@ class LoadSimulation:
                 self.clock.sleep(until - self.clock.now())
 
     def _step(self) -> bool:
-        busy = self.door.step()
-        while events := self.door.events():
+        busy = self.replica.step()
+        while events := self.replica.events():
             for event in events:
                 self._handle(event)
         if busy or self._inside:
@@ -249,7 +254,7 @@ class LoadSimulation:
         return True
 
     def _submit(self, offer: Offer) -> None:
-        refused = self.door.ask(offer.request())
+        refused = self.replica.ask(offer.request())
         if refused is None:
             self._enter(offer)
         else:
@@ -272,22 +277,22 @@ class LoadSimulation:
         if isinstance(event, Emitted):
             self._emitted[name] += len(event.tokens)
             if self._emitted[name] >= self._inside[name].answer_tokens:
-                self.door.stop(name)
+                self.replica.stop(name)
         elif isinstance(event, Finished):
             end = self._classify_end(event)
             offer = self._inside.pop(name)
-            beside_lower = self.door.serves_below(offer.priority)
+            beside_lower = self.replica.serves_below(offer.priority)
             self.outcomes.append(OfferOutcome(offer, end, self.clock.now(), beside_lower=beside_lower))
 
     def _classify_end(self, event: Finished) -> End:
         if event.reason == "shed":
-            return "shed" if self.door.displaced(event.request_id) else "given up"
+            return "shed" if self.replica.displaced(event.request_id) else "given up"
         in_time = self.clock.now() <= self._inside[event.request_id].deadline
         return _ENDS.get(event.reason, "in time" if in_time else "late")
 
 
 PlayT = TypeVar("PlayT", bound=LoadSimulation)
-DoorT = TypeVar("DoorT", bound=ControlledAdmission)
+ReplicaT = TypeVar("ReplicaT", bound=ControlledAdmission)
 HORIZON = 30.0  # seconds: the longest retry-after
 GRAIN = 0.1  # seconds, about the length of a step with a prompt chunk
 _DEEP = 100_000
@@ -297,8 +302,8 @@ class RefusalFollower:
     """Finds the true wait of every `each`-th refusal of each priority: the time until a copy of the simulation would
     admit the request. In the copy, no more requests of the same or a lower priority arrive."""
 
-    def __init__(self, play: LoadSimulation, door: ControlledAdmission, *, until: float, each: int) -> None:
-        self._play, self._door = play, door
+    def __init__(self, play: LoadSimulation, replica: ControlledAdmission, *, until: float, each: int) -> None:
+        self._play, self._replica = play, replica
         self._until, self._each = until, each
         self._seen: Counter[int] = Counter()
         self._fresh: list[tuple[Offer, Refused]] = []
@@ -328,29 +333,29 @@ class RefusalFollower:
             heappush(self._returning, (offer.at + stated_wait, offer.number, refusal, offer))
 
     def _wait(self, offer: Offer) -> float:
-        play, door = self._copy()
+        play, replica = self._copy()
         play.clock.drop_arrivals(lambda other: other.priority <= offer.priority)
         while (waited := play.clock.now() - offer.at) < HORIZON:
-            if door.would_admit(replace(offer, at=play.clock.now())):
+            if replica.would_admit(replace(offer, at=play.clock.now())):
                 return waited
             play.advance(GRAIN)
         return HORIZON
 
     def _copy(self) -> tuple[LoadSimulation, ControlledAdmission]:
-        return copy_simulation(self._play, self._door, self)
+        return copy_simulation(self._play, self._replica, self)
 
 
-def copy_simulation(play: PlayT, door: DoorT, follower: object) -> tuple[PlayT, DoorT]:
+def copy_simulation(play: PlayT, replica: ReplicaT, follower: object) -> tuple[PlayT, ReplicaT]:
     """Copy the simulation, without its follower, with a higher recursion limit: the pool's blocks form a long list."""
     usual = getrecursionlimit()
     setrecursionlimit(max(usual, _DEEP))
     try:
-        play, door = deepcopy((play, door), {id(follower): follower, id(play.outcomes): []})
+        play, replica = deepcopy((play, replica), {id(follower): follower, id(play.outcomes): []})
     finally:
         setrecursionlimit(usual)
     play.follower = None
-    door.repair_copy()
-    return play, door
+    replica.repair_copy()
+    return play, replica
 
 
 def ratio(refusal: FollowedRefusal) -> float | None:
@@ -384,11 +389,11 @@ def tuned(plan: Plan, asked: dict[int, list[Offer]], load: float) -> list[Run]:
 
 def run(plan: Plan, asked: list[Offer], load: float, system: System, seed: int, length: int = QUEUE) -> Run:
     play = LoadSimulation(asked, lambda clock: _open(plan, system, clock, seed, length))
-    door = play.door
+    replica = play.replica
     follower = None
-    if isinstance(door, ControlledAdmission) and plan.followed:
+    if isinstance(replica, ControlledAdmission) and plan.followed:
         until = plan.seconds_at(load) - HORIZON
-        follower = RefusalFollower(play, door, until=until, each=max(1, len(asked) // plan.followed))
+        follower = RefusalFollower(play, replica, until=until, each=max(1, len(asked) // plan.followed))
     outcomes = play.run()
     return Run(
         load,
@@ -396,11 +401,11 @@ def run(plan: Plan, asked: list[Offer], load: float, system: System, seed: int, 
         seed,
         plan.window(load),
         outcomes,
-        errors=door.errors() if isinstance(door, ControlledAdmission) else None,
+        errors=replica.errors() if isinstance(replica, ControlledAdmission) else None,
         followed_refusals=() if follower is None else tuple(follower.found),
         busy=1 - play.idle / play.clock.now(),
         most_admitted=play.most_admitted,
-        length=length if isinstance(door, QueueAdmission) else None,
+        length=length if isinstance(replica, QueueAdmission) else None,
     )
 
 

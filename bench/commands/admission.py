@@ -74,11 +74,12 @@ def _run_admission(parser: argparse.ArgumentParser, arguments: argparse.Namespac
         live=arguments.live,
     )
     if arguments.returns:
-        from bench.admission.returns import return_records, simulate_returns
+        from bench.admission.return_report import return_records, return_targets
+        from bench.admission.returns import simulate_returns
 
         rate, comebacks = simulate_returns(plan)
         note = f"capacity: {rate:.2f} s of lone work per second"
-        return publish(arguments, list(return_records(comebacks)), notes=[note])
+        return publish(arguments, list(return_records(comebacks)), return_targets(plan.loads), [note])
     capacity, runs = play_live(plan, routed=arguments.router) if arguments.live else simulate(plan)
     classes, loads = list(class_records(runs, plan.mix.priorities)), list(load_records(runs))
     if arguments.plot is not None:

@@ -107,7 +107,9 @@ class ClientBase:
     def _prepare(self, prompt: str | None, options: Mapping[str, Any], *, embed: bool = False) -> Attempts:
         prepared = request.prepare_request(prompt, options)
         prepared.message.embed = embed
-        schedule = self._schedule(self._max_retries, *prepared.timeouts)
+        timeout, first_timeout, wait = prepared.timeouts
+        wait = 0.0 if wait is None and self._max_retries else wait
+        schedule = self._schedule(self._max_retries, timeout, first_timeout, wait)
         return Attempts(prepared.message_for, schedule, self._error, self._is_closed, prepared.metadata)
 
     def _repeat(self, message: Message, timeout: float | None, *, is_change: bool = False) -> Attempts:
@@ -116,8 +118,8 @@ class ClientBase:
         error = partial(self._error, is_change=True) if is_change else self._error
         return Attempts(lambda _: message, schedule, error, self._is_closed)
 
-    def _schedule(self, max_retries: int, timeout: float | None, first_timeout: float | None = None) -> RetrySchedule:
-        return RetrySchedule(max_retries, self._budget, self._clock, self._random, timeout, first_timeout)
+    def _schedule(self, max_retries: int, *limits: float | None) -> RetrySchedule:
+        return RetrySchedule(max_retries, self._budget, self._clock, self._random, *limits)
 
     def _error(self, error: Any, *, is_change: bool = False, request_id: str = "", begun: bool = False) -> OctetError:
         return error_from_rpc(error, address=self.address, request_id=request_id, begun=begun)

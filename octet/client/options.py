@@ -179,6 +179,7 @@ class Options(TypedDict, total=False):
     first_token_timeout: float | None
     """Seconds until the first token, including retries; the router ends a request that has no token by then. If the
     router does not respond at all, the client gives up after `timeout`."""
+    wait: float | None  # seconds to wait for capacity before these time limits begin to count; by default 0
     session: str | None  # identifies a conversation, so that its requests reach the replica that has its prefix cached
     user: str | None  # identifies the conversation if neither `session` nor `metadata["session_id"]` is given
     metadata: Mapping[str, str] | None  # your own metadata; the router reads only `session_id`

@@ -26,7 +26,9 @@ _RENAMED = {
     "user": "user_id",
     "logprobs": "num_logprobs",
 }
-_REQUEST = frozenset(wire.InferRequest.DESCRIPTOR.fields_by_name) - {"sampling", "timeout_ms", "first_token_timeout_ms"}
+_REQUEST = frozenset(wire.InferRequest.DESCRIPTOR.fields_by_name) - {
+    *("sampling", "timeout_ms", "first_token_timeout_ms", "wait_ms")
+}
 _SAMPLING = frozenset(wire.Sampling.DESCRIPTOR.fields_by_name)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _MAX_TIMEOUT_S = 10**9  # about thirty years: beyond that, a clock that counts nanoseconds overflows
@@ -62,12 +64,13 @@ class TimeLeft(NamedTuple):
 
     total: float | None
     first: float | None  # until the first token
+    wait: float | None = None  # for a place, before the limits begin to count; None if a ticket would not be used
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
     message: wire.InferRequest
-    timeouts: TimeLeft
+    timeouts: TimeLeft  # as given in the options
     metadata: Metadata
     request_id: str  # set by the caller; empty for a new id in every attempt
 
@@ -82,12 +85,15 @@ class PreparedRequest:
             self.message.timeout_ms = _milliseconds(left.total)
         if left.first is not None:
             self.message.first_token_timeout_ms = _milliseconds(left.first)
+        self.message.ClearField("wait_ms")
+        if left.wait is not None:
+            self.message.wait_ms = math.floor(left.wait * 1000)
 
 
 def prepare_request(prompt: str | None, options: Mapping[str, Any]) -> PreparedRequest:
     """Build the request. Raises InvalidRequest for a value its field cannot hold, TypeError for an unknown option."""
     given = {name: value for name, value in {"prompt": prompt, **options}.items() if value is not None}
-    names, trace = ("timeout", "first_token_timeout"), given.pop("trace", None)
+    names, trace = ("timeout", "first_token_timeout", "wait"), given.pop("trace", None)
     timeouts = TimeLeft(*(check_timeout(given.pop(name, None), name) for name in names))
     message = wire.InferRequest()
     for name, value in given.items():
@@ -199,14 +205,21 @@ class RetrySchedule:
     random: Random
     timeout: float | None  # seconds for the whole call
     first_timeout: float | None = None  # seconds until the first token
+    wait: float | None = None  # seconds before these limits begin to count; None if no tickets are used
 
     def __post_init__(self) -> None:
         self._began = self.clock.now()
         self._num_retries = 0
 
     def left(self) -> TimeLeft:
-        passed = self.clock.now() - self._began
-        return TimeLeft(*(None if limit is None else limit - passed for limit in (self.timeout, self.first_timeout)))
+        return self._left_after(0.0)
+
+    def _left_after(self, seconds: float) -> TimeLeft:
+        passed, wait = self.clock.now() - self._began + seconds, self.wait or 0.0
+        counted = max(0.0, passed - wait)
+        total, first = (None if limit is None else limit - counted for limit in (self.timeout, self.first_timeout))
+        may_return = self._num_retries < max(1, self.max_retries)  # without retries, the caller sends the ticket itself
+        return TimeLeft(total, first, max(0.0, wait - passed) if self.wait is not None and may_return else None)
 
     def wait_after(self, error: errors.OctetError) -> float | None:
         """Return the seconds until the next attempt, which is charged to the budget unless the error has a ticket; None
@@ -214,7 +227,7 @@ class RetrySchedule:
         if not _is_retryable(error) or self._num_retries >= self.max_retries:
             return None
         wait = self._wait(error.retry_after)
-        is_too_late = any(left is not None and wait >= left for left in self.left())
+        is_too_late = any(left is not None and left <= 0 for left in self._left_after(wait)[:2])
         if wait > LONGEST_RETRY_AFTER_S or is_too_late:
             return None
         if not error.ticket and not self.budget.spend():  # a kept place is no further load
@@ -242,7 +255,7 @@ class Attempts:
     is_closed: Callable[[], bool]  # whether the client is closed
     metadata: Metadata = ()
     request_id: str = ""  # id of the last attempt
-    ticket: str = ""  # of the last refusal
+    ticket: str | None = None  # of the last refusal; None before the first
 
     def start(self) -> tuple[Message, dict[str, Any]]:
         """Return the message to send and gRPC's options. Raises Cancelled if the client is closed."""
@@ -251,7 +264,7 @@ class Attempts:
         left = self.schedule.left()
         message: Any = self.make_message(left)
         self.request_id = getattr(message, "request_id", "")
-        if self.ticket:
+        if self.ticket is not None and "ticket" in message.DESCRIPTOR.fields_by_name:
             message.ticket = self.ticket
         timeout = None if left.total is None else left.total + _GRACE_S
         return message, {"timeout": timeout, "metadata": self.metadata}

@@ -219,9 +219,9 @@ class EscalationConfig:
     refused: Share = 0.05  # a larger share of refused requests escalates
     calm: Share = 0.01  # a smaller share of refused requests relaxes
     min_requests: Annotated[int, Range(1, 1_000_000), LIVE] = 20  # fewer requests within `sustain` are ignored
-    sustain: Annotated[float, SECONDS, Range(0, 3600, open=True), LIVE] = 10.0  # time above `refused` before a step up
+    sustain: Seconds = 10.0  # time above `refused` before a step up
     relax: Seconds = 60.0  # time below `calm` before a step back is tried whose requests may not fit
-    threshold_step: Annotated[float, Range(0.01, 1, or_zero=True), LIVE] = 0.15
+    threshold_step: Share = 0.15  # a step between 0 and 0.01 counts as 0.01
     max_threshold: Share = 0.95
     floor_step: Annotated[int, Range(1, 9), LIVE] = 1
     max_floor: Annotated[int, Range(0, 9), LIVE] = 8

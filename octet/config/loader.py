@@ -99,7 +99,9 @@ def _ensemble(root: YamlTable, index: KeyIndex, folder: Path) -> Ensemble | None
         return None
     # A specialist with addresses has no process here.
     specialists = tuple(replace(one, replicas=0) if one.addresses else one for one in ensemble.specialists)
-    return replace(ensemble, specialists=specialists, tasks=schema.with_default_tasks(ensemble.tasks))
+    # The labels of a task take the place of the verifier that it has by default.
+    tasks = tuple(replace(task, verify=None) if task.labels else task for task in ensemble.tasks)
+    return replace(ensemble, specialists=specialists, tasks=schema.with_default_tasks(tasks))
 
 
 class TableReader:

@@ -52,6 +52,7 @@ class Supervisor:
         self._timeouts = timeouts or SupervisorTimeouts()
         self._clock = clock or SystemClock()
         self._revise = revise
+        self._trouble = ""  # why `revise` last failed
         self._draw = draw
         self._memory_kills = MemoryKills()
         self.processes = list(map(self._new_process, specs))
@@ -117,7 +118,7 @@ class Supervisor:
 
     def _run_once(self, on_ready: Callable[["Supervisor"], None]) -> None:
         if not self._is_stopping:
-            self._revise(self)
+            self._follow_orders()
             self._start_stages()
             for process in self.processes:
                 if process.start_at is not None and process.start_at <= self._clock.now():
@@ -144,6 +145,17 @@ class Supervisor:
             self._was_ready = True
             self._console.settle()
             on_ready(self)
+
+    def _follow_orders(self) -> None:
+        """Call `revise`. If it fails, because a disk is full for instance, say so once, and try again in every turn."""
+        trouble = ""
+        try:
+            self._revise(self)
+        except Exception as error:
+            trouble = f"the processes cannot be changed as ordered; trying again: {error!r}"
+        if trouble not in ("", self._trouble):
+            self._console.say(trouble)
+        self._trouble = trouble
 
     def _start_stages(self) -> None:
         """Start each stage once all processes of earlier stages have been ready or have died."""

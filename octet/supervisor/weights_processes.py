@@ -74,9 +74,13 @@ class WeightsProcesses:
         running = {each.name: each for each in supervisor.processes if not each.is_retired}
         for name in self._all_names(supervisor) - places.keys():
             supervisor.retire(name)
+        opened = {name for name, place in places.items() if place.weights.number}
+        is_opening = any(not running[name].was_ready for name in opened & running.keys())
         for name, place in places.items():
-            if name not in running and supervisor.can_add(name):
+            # New weights are opened one at a time, so that each replica sees how much memory the others left.
+            if name not in running and supervisor.can_add(name) and not (is_opening and name in opened):
                 supervisor.add(self._spec(place))
+                is_opening = is_opening or name in opened
         self._report(supervisor, places)
 
     def _note_failed(self, supervisor: Supervisor) -> None:

@@ -85,7 +85,7 @@ ERROR_REASON_NO_TOOLS: ErrorReason
 ERROR_REASON_QUARANTINED: ErrorReason
 
 class Error(_message.Message):
-    __slots__ = ("reason", "field", "limit", "value", "message", "retry_after_ms", "ticket", "reservation")
+    __slots__ = ("reason", "field", "limit", "value", "message", "retry_after_ms", "ticket", "place")
     REASON_FIELD_NUMBER: _ClassVar[int]
     FIELD_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
@@ -93,7 +93,7 @@ class Error(_message.Message):
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
-    RESERVATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
     reason: ErrorReason
     field: str
     limit: str
@@ -101,10 +101,10 @@ class Error(_message.Message):
     message: str
     retry_after_ms: int
     ticket: str
-    reservation: Reservation
-    def __init__(self, reason: _Optional[_Union[ErrorReason, str]] = ..., field: _Optional[str] = ..., limit: _Optional[str] = ..., value: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., ticket: _Optional[str] = ..., reservation: _Optional[_Union[Reservation, _Mapping]] = ...) -> None: ...
+    place: Place
+    def __init__(self, reason: _Optional[_Union[ErrorReason, str]] = ..., field: _Optional[str] = ..., limit: _Optional[str] = ..., value: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ..., ticket: _Optional[str] = ..., place: _Optional[_Union[Place, _Mapping]] = ...) -> None: ...
 
-class Reservation(_message.Message):
+class Place(_message.Message):
     __slots__ = ("instance", "key", "kept_ms")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]

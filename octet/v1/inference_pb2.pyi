@@ -8,13 +8,13 @@ from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 from octet.v1.error_pb2 import Error as Error
-from octet.v1.error_pb2 import Reservation as Reservation
+from octet.v1.error_pb2 import Place as Place
 from octet.v1.error_pb2 import StatusDetails as StatusDetails
 from octet.v1.error_pb2 import RetryInfo as RetryInfo
 from octet.v1.error_pb2 import ErrorReason as ErrorReason
 from octet.v1.specialist_pb2 import GenerateRequest as GenerateRequest
-from octet.v1.specialist_pb2 import ReleaseReservationsRequest as ReleaseReservationsRequest
-from octet.v1.specialist_pb2 import ReleaseReservationsResponse as ReleaseReservationsResponse
+from octet.v1.specialist_pb2 import ReleasePlacesRequest as ReleasePlacesRequest
+from octet.v1.specialist_pb2 import ReleasePlacesResponse as ReleasePlacesResponse
 from octet.v1.specialist_pb2 import Structure as Structure
 from octet.v1.specialist_pb2 import Choices as Choices
 from octet.v1.specialist_pb2 import TokenIds as TokenIds
@@ -128,7 +128,7 @@ DECISION_SOURCE_DEFAULT: DecisionSource
 DECISION_SOURCE_BARE: DecisionSource
 
 class InferRequest(_message.Message):
-    __slots__ = ("request_id", "prompt", "template", "body", "messages", "intent", "force_specialists", "exclude_specialists", "adapters", "max_experts", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "priority", "timeout_ms", "first_token_timeout_ms", "session_id", "user_id", "tenant_salt", "metadata", "structure", "tools", "tool_choice", "validate", "embed", "ticket")
+    __slots__ = ("request_id", "prompt", "template", "body", "messages", "intent", "force_specialists", "exclude_specialists", "adapters", "max_experts", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "priority", "timeout_ms", "first_token_timeout_ms", "session_id", "user_id", "tenant_salt", "metadata", "structure", "tools", "tool_choice", "validate", "embed", "ticket", "wait_ms")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -166,6 +166,7 @@ class InferRequest(_message.Message):
     VALIDATE_FIELD_NUMBER: _ClassVar[int]
     EMBED_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     prompt: str
     template: str
@@ -196,7 +197,8 @@ class InferRequest(_message.Message):
     validate: bool
     embed: bool
     ticket: str
-    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[str] = ..., template: _Optional[str] = ..., body: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_specialist_pb2.Message, _Mapping]]] = ..., intent: _Optional[str] = ..., force_specialists: _Optional[_Iterable[str]] = ..., exclude_specialists: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_experts: _Optional[int] = ..., sampling: _Optional[_Union[_specialist_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., context_size: _Optional[int] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., first_token_timeout_ms: _Optional[int] = ..., session_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tenant_salt: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., structure: _Optional[_Union[_specialist_pb2.Structure, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[_specialist_pb2.Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[_specialist_pb2.ToolChoice, _Mapping]] = ..., validate: _Optional[bool] = ..., embed: _Optional[bool] = ..., ticket: _Optional[str] = ...) -> None: ...
+    wait_ms: int
+    def __init__(self, request_id: _Optional[str] = ..., prompt: _Optional[str] = ..., template: _Optional[str] = ..., body: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_specialist_pb2.Message, _Mapping]]] = ..., intent: _Optional[str] = ..., force_specialists: _Optional[_Iterable[str]] = ..., exclude_specialists: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., max_experts: _Optional[int] = ..., sampling: _Optional[_Union[_specialist_pb2.Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., context_size: _Optional[int] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., first_token_timeout_ms: _Optional[int] = ..., session_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tenant_salt: _Optional[bytes] = ..., metadata: _Optional[_Mapping[str, str]] = ..., structure: _Optional[_Union[_specialist_pb2.Structure, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[_specialist_pb2.Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[_specialist_pb2.ToolChoice, _Mapping]] = ..., validate: _Optional[bool] = ..., embed: _Optional[bool] = ..., ticket: _Optional[str] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class InferEvent(_message.Message):
     __slots__ = ("routed", "chunk", "receipt")

@@ -24,7 +24,7 @@ from octet.v1.control_pb2 import ShadowReasonCount as ShadowReasonCount
 from octet.v1.control_pb2 import ShadowRow as ShadowRow
 from octet.v1.control_pb2 import AuditEntry as AuditEntry
 from octet.v1.error_pb2 import Error as Error
-from octet.v1.error_pb2 import Reservation as Reservation
+from octet.v1.error_pb2 import Place as Place
 from octet.v1.error_pb2 import StatusDetails as StatusDetails
 from octet.v1.error_pb2 import RetryInfo as RetryInfo
 from octet.v1.error_pb2 import ErrorReason as ErrorReason

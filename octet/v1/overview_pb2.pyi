@@ -19,7 +19,7 @@ from octet.v1.control_pb2 import ShadowReasonCount as ShadowReasonCount
 from octet.v1.control_pb2 import ShadowRow as ShadowRow
 from octet.v1.control_pb2 import AuditEntry as AuditEntry
 from octet.v1.error_pb2 import Error as Error
-from octet.v1.error_pb2 import Reservation as Reservation
+from octet.v1.error_pb2 import Place as Place
 from octet.v1.error_pb2 import StatusDetails as StatusDetails
 from octet.v1.error_pb2 import RetryInfo as RetryInfo
 from octet.v1.error_pb2 import ErrorReason as ErrorReason
@@ -30,8 +30,8 @@ from octet.v1.slo_pb2 import Burn as Burn
 from octet.v1.slo_pb2 import SloSlice as SloSlice
 from octet.v1.slo_pb2 import SloTally as SloTally
 from octet.v1.specialist_pb2 import GenerateRequest as GenerateRequest
-from octet.v1.specialist_pb2 import ReleaseReservationsRequest as ReleaseReservationsRequest
-from octet.v1.specialist_pb2 import ReleaseReservationsResponse as ReleaseReservationsResponse
+from octet.v1.specialist_pb2 import ReleasePlacesRequest as ReleasePlacesRequest
+from octet.v1.specialist_pb2 import ReleasePlacesResponse as ReleasePlacesResponse
 from octet.v1.specialist_pb2 import Structure as Structure
 from octet.v1.specialist_pb2 import Choices as Choices
 from octet.v1.specialist_pb2 import TokenIds as TokenIds

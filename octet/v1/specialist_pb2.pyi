@@ -6,7 +6,7 @@ from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 from octet.v1.error_pb2 import Error as Error
-from octet.v1.error_pb2 import Reservation as Reservation
+from octet.v1.error_pb2 import Place as Place
 from octet.v1.error_pb2 import StatusDetails as StatusDetails
 from octet.v1.error_pb2 import RetryInfo as RetryInfo
 from octet.v1.error_pb2 import ErrorReason as ErrorReason
@@ -85,7 +85,7 @@ MISS_REASON_NO_SESSION: MissReason
 MISS_REASON_NO_BOUNDARY: MissReason
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("request_id", "text", "tokens", "chat", "adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "priority", "timeout_ms", "first_token_timeout_ms", "tenant_salt", "context_size", "shadow", "session_key", "structure", "embed", "reserve_for", "reservation")
+    __slots__ = ("request_id", "text", "tokens", "chat", "adapters", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "priority", "timeout_ms", "first_token_timeout_ms", "tenant_salt", "context_size", "shadow", "session_key", "structure", "embed", "place_for", "place", "wait_ms")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -106,8 +106,9 @@ class GenerateRequest(_message.Message):
     SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
     STRUCTURE_FIELD_NUMBER: _ClassVar[int]
     EMBED_FIELD_NUMBER: _ClassVar[int]
-    RESERVE_FOR_FIELD_NUMBER: _ClassVar[int]
-    RESERVATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FOR_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
     tokens: TokenIds
@@ -128,17 +129,18 @@ class GenerateRequest(_message.Message):
     session_key: bytes
     structure: Structure
     embed: bool
-    reserve_for: str
-    reservation: str
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., first_token_timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ..., context_size: _Optional[int] = ..., shadow: _Optional[bool] = ..., session_key: _Optional[bytes] = ..., structure: _Optional[_Union[Structure, _Mapping]] = ..., embed: _Optional[bool] = ..., reserve_for: _Optional[str] = ..., reservation: _Optional[str] = ...) -> None: ...
+    place_for: str
+    place: str
+    wait_ms: int
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., first_token_timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ..., context_size: _Optional[int] = ..., shadow: _Optional[bool] = ..., session_key: _Optional[bytes] = ..., structure: _Optional[_Union[Structure, _Mapping]] = ..., embed: _Optional[bool] = ..., place_for: _Optional[str] = ..., place: _Optional[str] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
-class ReleaseReservationsRequest(_message.Message):
+class ReleasePlacesRequest(_message.Message):
     __slots__ = ("keys",)
     KEYS_FIELD_NUMBER: _ClassVar[int]
     keys: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, keys: _Optional[_Iterable[str]] = ...) -> None: ...
 
-class ReleaseReservationsResponse(_message.Message):
+class ReleasePlacesResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

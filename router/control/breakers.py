@@ -14,8 +14,6 @@ from admission.breakers import (
     hold_breaker,
     release_breaker,
 )
-from admission.budgets import Counts
-from admission.collapse import DEGENERATE
 from admission.floors import Floor, Standing, find_standing
 from admission.lanes import LaneRecord, lane_id
 from octet.limits import shorten
@@ -98,25 +96,19 @@ class CorrectnessBreakers:
 
     def standing(self, specialist: str, now: float, lane: LaneRecord | None = None) -> Standing:
         """Return the counts and the floor that decide for a lane, by default the serving one."""
-        config, own = self._state.ensemble.correctness, self._state.ensemble.specialist(specialist).verify
-        name = self._state.serving_lane(specialist)[0] if lane is None else lane_id(specialist, lane)
-        tally = self._state.tally(specialist, name, now)
-        return find_standing(self.floors.in_force(specialist), tally, config.min_samples, own)
+        if lane is None:
+            return self._standing(specialist, self.record(specialist), now)
+        return self._find_standing(specialist, lane_id(specialist, lane), _NO_HOLD, now)
 
     def rules(self, specialist: str, now: float) -> CorrectnessRules:
-        floor = self.standing(specialist, now).floor
-        learning = "" if floor is not None else self.floors.progress(specialist, now)
-        return breaker_rules.choose_correctness_rules(self._state.ensemble.correctness, floor, learning)
-
-    def counts(self, specialist: str, now: float) -> Counts:
-        return self.standing(specialist, now).counts
+        return self._rules(specialist, self.standing(specialist, now), now)
 
     def signs(self, specialist: str, now: float) -> CollapseSigns:
         """Return what the serving lane's newest judged answers show."""
         lanes = self._state.lanes(specialist)
         if lanes is None:
             return CollapseSigns()
-        recent = self._state.collapse.recent(lane_id(specialist, lanes.serving), now).get(DEGENERATE, Counts())
+        recent = self._state.collapse.recent(lane_id(specialist, lanes.serving))
         return CollapseSigns(recent, self._state.find_collapse(lanes, lanes.serving, now))
 
     async def tick(self, now: float) -> None:
@@ -150,15 +142,30 @@ class CorrectnessBreakers:
 
         await self._audit.order(BREAKER, specialist, revise)
 
+    def _standing(self, specialist: str, record: BreakerRecord, now: float) -> Standing:
+        """Return the standing of the serving lane, whose record it is."""
+        return self._find_standing(specialist, self._state.serving_lane(specialist)[0], record, now)
+
+    def _find_standing(self, specialist: str, lane: str, record: BreakerRecord, now: float) -> Standing:
+        config, own = self._state.ensemble.correctness, self._state.ensemble.specialist(specialist).verify
+        tally, floors = self._state.tally(specialist, lane, now), self.floors.in_force(specialist)
+        return find_standing(floors, tally, config.min_samples, own, record.below_by, record.demoted_by)
+
+    def _rules(self, specialist: str, standing: Standing, now: float) -> CorrectnessRules:
+        learning = "" if standing.floor is not None else self.floors.progress(specialist, now)
+        config = self._state.ensemble.correctness
+        return breaker_rules.choose_correctness_rules(config, standing.floor, learning, standing.verifier)
+
     def _document(self, specialist: str) -> BreakerDocument:
         return self._state.documents.read(BREAKER, specialist, BreakerDocument.from_body) or _EMPTY
 
     async def _advance(self, specialist: str, now: float) -> None:
-        document, rules = self._document(specialist), self.rules(specialist, now)
+        document = self._document(specialist)
         lane, _ = self._state.serving_lane(specialist)
         before = self._record(specialist, document)
-        signs = self.signs(specialist, now)
-        after, transition = advance_breaker(before, self.counts(specialist, now), now, rules, signs)
+        standing = self._standing(specialist, before, now)
+        rules, signs = self._rules(specialist, standing, now), self.signs(specialist, now)
+        after, transition = advance_breaker(before, standing.counts, now, rules, signs)
         differs_since = None  # the time since which the timers differ from the stored ones
         if _timers(after) != _timers(document.record(*self._state.serving_lane(specialist))):
             local = self._local.get(specialist)
@@ -170,9 +177,11 @@ class CorrectnessBreakers:
             await self._audit.act(BREAKER, specialist, lambda body: self._revise(specialist, body, now))
 
     def _revise(self, specialist: str, body: DocumentBody | None, now: float) -> DocumentRevision | None:
-        document, rules = _decode(body), self.rules(specialist, now)
-        counts, (lane, since) = self.counts(specialist, now), self._state.serving_lane(specialist)
+        document = _decode(body)
+        lane, since = self._state.serving_lane(specialist)
         before = self._record(specialist, document)
+        standing = self._standing(specialist, before, now)
+        counts, rules = standing.counts, self._rules(specialist, standing, now)
         after, transition = advance_breaker(before, counts, now, rules, self.signs(specialist, now))
         if _timers(after) == _timers(document.record(lane, since)) and transition is None:
             return None

@@ -1,77 +1,107 @@
 """Watches the newest judged answers of every lane for a collapse. Routers share what they saw through the store."""
 
-from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from itertools import dropwhile
+from hashlib import sha256
+from operator import attrgetter
 
 from admission.budgets import Counts
-from admission.collapse import DEGENERATE, SPAN, Collapse, RecentAnswers, find_collapse
+from admission.collapse import (
+    CUT,
+    DEGENERATE,
+    Collapse,
+    RecentAnswers,
+    SeenAnswer,
+    count_answers,
+    find_collapse,
+    signal_kind,
+    usual_shares,
+)
 from router.control.windows import OutcomeWindows
 from router.store.rows import CountBucket
 from router.store.store import Store
 
 SIGNAL = "signal"  # judged answers by lane and signal: `bad` counts those that are, for example, degenerate
-RECENT = "recent"  # the newest of them by second, while a lane has bad ones
+RECENT = "recent"  # the newest of them by lane, signal, tenant and prompt, while a lane has bad ones
+_KEY_PARTS = 6  # of a RECENT key; the first three are the lane's id
+_MARK = 8  # characters that tell tenants and prompts apart
 
 
 class CollapseMonitor:
     def __init__(self, store: Store, span: float) -> None:
         self._store = store
         self._past = OutcomeWindows(store, span, SIGNAL)  # by lane id and signal
-        self._recent = defaultdict[str, defaultdict[str, RecentAnswers]](lambda: defaultdict(RecentAnswers))
-        self._tenants = defaultdict[str, deque[tuple[str, bool]]](lambda: deque(maxlen=SPAN))  # of the newest answers
+        self._recent: dict[str, dict[str, RecentAnswers]] = {}  # by lane id and kind of signal
         self._what: dict[str, str] = {}  # by lane id: what its last degenerate answer was like
 
-    def add(self, lane_id: str, tenant: str, signals: Mapping[str, bool], what: str, now: float) -> None:
-        """Count a judged answer. `signals` tells for each signal whether the answer is bad. If only one tenant's
-        answers are degenerate, it asks for them: they do not count after other tenants got good ones."""
-        bad, newest = signals.get(DEGENERATE, False), self._tenants[lane_id]
-        newest.append((tenant, bad))
-        if bad and _is_alone(tenant, newest):
-            return
+    def add(
+        self,
+        lane_id: str,
+        tenant: str,
+        question: str,
+        signals: Mapping[str, bool],
+        what: str,
+        now: float,
+        *,
+        acts_on: Iterable[str] = (DEGENERATE, CUT),
+    ) -> None:
+        """Count a judged answer. `signals` tells for each signal whether the answer is bad. Other routers get only
+        signals of the kinds in `acts_on`."""
         if what:
             self._what[lane_id] = what
         for signal, bad in signals.items():
-            key = _key(lane_id, signal)
-            self._past.add(lane_id, signal, now, passed=not bad)
-            if self._recent[lane_id][signal].add(now, bad=bad):
-                self._store.count(CountBucket(RECENT, key, int(now), int(not bad), int(bad)))
+            kind = signal_kind(signal)
+            answer = SeenAnswer(int(now), _mark(tenant), _mark(question), signal, bad)
+            recent = self._lane(lane_id)[kind]
+            is_repeated = recent.has_prompt(answer.prompt)
+            must_share = recent.add(answer)
+            if not (is_repeated or _is_alone(answer, recent.span())):
+                self._past.add(lane_id, signal, now, passed=not bad)
+            if must_share and kind in acts_on:
+                key = "|".join((lane_id, signal, answer.tenant, answer.prompt))
+                self._store.count(CountBucket(RECENT, key, answer.at, int(not bad), int(bad)))
 
     def put(self, buckets: Iterable[CountBucket], now: float) -> None:
         """Take the sums of all routers from the store."""
-        for bucket in buckets:
+        for bucket in sorted(buckets, key=attrgetter("start")):
             if bucket.series == SIGNAL:
                 self._past.put((bucket,))
-            elif bucket.series == RECENT:
-                lane_id, _, signal = bucket.key.rpartition("|")
-                self._recent[lane_id][signal].put(bucket.start, Counts(bucket.good, bucket.bad), now)
+            elif bucket.series == RECENT and len(parts := bucket.key.split("|")) == _KEY_PARTS:
+                *lane, signal, tenant, prompt = parts
+                answer = SeenAnswer(bucket.start, tenant, prompt, signal, bucket.bad > 0)
+                self._lane("|".join(lane))[signal_kind(signal)].put(answer, now)
 
-    def recent(self, lane_id: str, now: float) -> dict[str, Counts]:
-        """Return the newest answers of a lane by signal."""
-        if lane_id not in self._recent:
-            return {}
-        return {signal: answers.counts(now) for signal, answers in self._recent[lane_id].items()}
+    def recent(self, lane_id: str) -> Counts:
+        """Return how many of the lane's newest answers are degenerate."""
+        return count_answers(self._recent[lane_id][DEGENERATE].span()) if lane_id in self._recent else Counts()
 
-    def is_clear(self, lane_id: str, now: float) -> bool:
+    def is_clear(self, lane_id: str) -> bool:
         """Whether none of the newest answers is degenerate."""
-        return not self.recent(lane_id, now).get(DEGENERATE, Counts()).bad
+        return lane_id not in self._recent or self._recent[lane_id][DEGENERATE].is_clear
 
-    def find(self, lane_id: str, measure: str, now: float, *, suspect: bool = False) -> Collapse | None:
+    def find(
+        self, lane_id: str, measure: str, now: float, *, most: float = 1.0, suspect: bool = False
+    ) -> Collapse | None:
         """Return why the lane has collapsed, or with `suspect` is suspicious; None if it is not. `measure` is the lane
-        whose past is usual: with the lane itself, the newest answers do not count as past."""
-        recent = self.recent(lane_id, now)
-        past = self._past.counts_by_kind(measure, now)
+        whose past is usual: with the lane itself, the newest answers do not count as past. `most` limits the share of
+        degenerate answers that is taken as usual."""
+        if lane_id not in self._recent:
+            return None
+        past, recent = self._past.counts_by_kind(measure, now), self._recent[lane_id]
         if measure == lane_id:
-            past = {signal: _without(counts, recent.get(signal, Counts())) for signal, counts in past.items()}
-        found = find_collapse(recent, past, suspect=suspect)
-        if found is None or found.signal != DEGENERATE:
-            return found
-        return found.described(self._what.get(lane_id, ""))
+            newest = [each for answers in recent.values() for each in answers.span()]
+            past = {signal: _without(counts, signal, newest) for signal, counts in past.items()}
+        shares = usual_shares(past, most)
+        lanes = (self._recent.get(each, {}) for each in {lane_id, measure})
+        tenants = {tenant for lane in lanes for answers in lane.values() for tenant in answers.tenants}
+        for kind in (DEGENERATE, CUT):  # degenerate answers first: they say most
+            found = find_collapse(recent[kind].span(shares), shares, tenants, suspect=suspect)
+            if found is not None:
+                return found.described(self._what.get(lane_id, "")) if kind == DEGENERATE else found
+        return None
 
     def reset(self, span: float, buckets: Iterable[CountBucket], now: float) -> None:
         self._past.reset(span, ())
         self._recent.clear()
-        self._tenants.clear()
         self.put(buckets, now)
 
     def tidy(self, now: float) -> None:
@@ -81,18 +111,23 @@ class CollapseMonitor:
             if not self._past.counts(lane_id, now).total:
                 del self._recent[lane_id]
                 self._what.pop(lane_id, None)
-                self._tenants.pop(lane_id, None)
+
+    def _lane(self, lane_id: str) -> dict[str, RecentAnswers]:
+        if lane_id not in self._recent:
+            self._recent[lane_id] = {kind: RecentAnswers(self._past.span) for kind in (DEGENERATE, CUT)}
+        return self._recent[lane_id]
 
 
-def _key(lane_id: str, signal: str) -> str:
-    return f"{lane_id}|{signal}"
+def _mark(text: str) -> str:
+    return sha256(text.encode("utf-8", "replace")).hexdigest()[:_MARK] if text else ""
 
 
-def _is_alone(tenant: str, newest: Iterable[tuple[str, bool]]) -> bool:
-    """Whether, since the first bad answer to the tenant, others got answers and none of them was bad."""
-    others = [bad for who, bad in dropwhile(lambda each: each != (tenant, True), newest) if who != tenant]
-    return bool(others) and not any(others)
+def _is_alone(answer: SeenAnswer, span: Iterable[SeenAnswer]) -> bool:
+    """Whether the answer is bad and other tenants got answers, none of which is: it does not show what is usual."""
+    others = [each.bad for each in span if each.tenant != answer.tenant]
+    return answer.bad and bool(others) and not any(others)
 
 
-def _without(past: Counts, recent: Counts) -> Counts:
+def _without(past: Counts, signal: str, newest: Iterable[SeenAnswer]) -> Counts:
+    recent = count_answers(each for each in newest if each.signal == signal)
     return Counts(max(0, past.good - recent.good), max(0, past.bad - recent.bad))

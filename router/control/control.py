@@ -33,6 +33,7 @@ from router.refusals import store_unavailable
 from router.routing.dispatch_plan import FleetStatus
 from router.store.rows import AuditRow, StoreChanges, StoreUnavailable
 from router.store.store import Store
+from router.store.sync import SHORT_SECONDS
 
 _log = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
@@ -81,13 +82,13 @@ class ControlPlane:
         self._escalation = EscalationController(state, audit)
         self._knobs = KnobController(state, audit, self._escalation)
         self.knobs = self._knobs.infos
-        self._weights = SupervisedWeights(state, weights, clock or SystemClock())
+        self._weights = SupervisedWeights(state, store, weights, clock or SystemClock())
         self._lanes = LaneRegistry(
             state, audit, self._adapters, self._weights, token, self._publish_audit, self._breakers.floors
         )
         self._drained = DrainedReplicas(state, audit)
         self._restarts = ReplicaRestarts(state, audit)
-        self._ticket_keys = TicketKeys(state, audit)
+        self._ticket_keys = TicketKeys(state, audit, wall)
         self.ticket_keys, self.want_ticket_key = self._ticket_keys.current, self._ticket_keys.want
         self._status = ControlStatus(
             state, self._breakers, self._knobs, self._lanes, self._drained, self._restarts, self._weights
@@ -127,11 +128,11 @@ class ControlPlane:
         self.events.close()
 
     def record_signals(
-        self, lane_id: str, specialist: str, tenant: str, signals: Mapping[str, bool], what: str
+        self, lane_id: str, specialist: str, tenant: str, question: str, signals: Mapping[str, bool], what: str
     ) -> None:
         """Count a judged answer for each signal, by whether it is bad; `what` describes a degenerate answer. Act at
         once if the lane has collapsed. Called off the request path; never blocks."""
-        self._state.record_signals(lane_id, tenant, signals, what)
+        self._state.record_signals(lane_id, specialist, tenant, question, signals, what)
         is_idle = bool(self._tasks) and (self._hurried is None or self._hurried.done())
         if is_idle and any(signals.values()) and self._has_to_act(specialist, lane_id):
             self._hurried = run_in_background(self.tick(self._wall()), "acting on a collapse")
@@ -296,6 +297,7 @@ class ControlPlane:
         state.collapse.put(changes.buckets, self._wall())
         state.demand.put(changes.buckets, self._wall())
         state.demand.usual.put(changes.buckets, self._wall())
+        self._weights.put(changes.buckets)
         for row in changes.audit:
             self._publish_audit(row)
         if changes.documents or changes.whole:
@@ -322,7 +324,8 @@ class ControlPlane:
         state, span = self._state, self._state.ensemble.correctness.window
         try:
             buckets = await self._store.buckets(CORRECTNESS, int(now - span))
-            signals = [*await self._store.buckets(SIGNAL, int(now - span)), *await self._store.buckets(RECENT, 0)]
+            signals = [*await self._store.buckets(SIGNAL, int(now - span))]
+            signals += await self._store.buckets(RECENT, int(now - SHORT_SECONDS))
         except StoreUnavailable as error:
             _log.error("correctness windows stay %g s long until the store answers: %s", state.correctness.span, error)
             return
@@ -332,7 +335,7 @@ class ControlPlane:
 
     async def _keep_adapters_loaded(self) -> None:
         await self._lanes.begin_new(self._wall())
-        self._weights.sync()
+        self._weights.sync(self._wall())
         self._publish_status()  # in the same turn: it says which lane a new replica may answer for
         self._adapters.sync()
 

@@ -11,9 +11,10 @@ from router.store.rows import CountBucket
 from router.store.store import Store
 
 DEMAND = "demand"  # requests by specialist, intent and class: `good` are accepted, `bad` refused for lack of capacity
-WITHHELD = "withheld"  # `good` are requests that escalation or a floor kept away from the specialist
+WITHHELD = "withheld"  # `good` are requests that escalation kept away from the specialist
 USUAL = "usual"  # requests by specialist and intent, of minutes in which the specialist had room for all of them
-USUAL_SECONDS = 3600.0
+USUAL_SECONDS = 86_400.0  # how long the store keeps usual demand
+_USUAL_MINUTES = 60
 _MINUTE = 60
 DemandOutcome = Literal["accepted", "refused", "withheld"]
 
@@ -121,13 +122,13 @@ class DemandWindows:
 
 
 class UsualDemand:
-    """The usual rate of each intent's requests to a specialist: the mean of the last hour's minutes with requests in
-    which none was refused or withheld. Every router adds its own requests when a minute ends."""
+    """The usual rate of each intent's requests to a specialist: the mean of the last 60 minutes with requests in which
+    none was refused or withheld. However long the specialist refuses, it is not forgotten. Every router adds its own
+    requests when a minute ends."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._windows = defaultdict[str, dict[str, RollingWindow]](dict)  # by specialist and intent
-        self._minutes = defaultdict[str, RollingWindow](lambda: RollingWindow(USUAL_SECONDS, _MINUTE))
+        self._minutes = defaultdict[str, dict[int, Counter[str]]](dict)  # by specialist: requests by minute and intent
         self._running: dict[str, tuple[int, Counter[str]]] = {}  # by specialist: the present minute, and its requests
         self._pressed_at: dict[str, float] = {}
 
@@ -141,22 +142,22 @@ class UsualDemand:
         self._pressed_at[specialist] = max(at, self._pressed_at.get(specialist, -inf))
 
     def put(self, buckets: Iterable[CountBucket], now: float) -> None:
+        changed = set[str]()
         for bucket in buckets:
             specialist, _, intent = bucket.key.partition("|")
-            if bucket.series == USUAL and bucket.start >= now - USUAL_SECONDS:
-                self._put(specialist, intent, bucket.start, bucket.good)
+            if bucket.series == USUAL:
+                self._minutes[specialist].setdefault(bucket.start, Counter())[intent] = bucket.good
+                changed.add(specialist)
+        for specialist in changed:
+            self._drop_minutes(specialist, now)
 
     def rates(self, specialist: str, now: float) -> dict[str, float]:
         """Return the usual requests per second by intent."""
         self._end_minute(specialist, now)
-        minutes, windows = self._minutes[specialist], self._windows[specialist]
-        minutes.expire(now)
-        for intent, window in list(windows.items()):
-            window.expire(now)
-            if not len(window):
-                del windows[intent]
-        seconds = len(minutes) * _MINUTE
-        return {intent: window.counts(now).good / seconds for intent, window in windows.items()}
+        self._drop_minutes(specialist, now)
+        minutes = self._minutes[specialist].values()
+        total = sum(minutes, Counter[str]())
+        return {intent: num / (len(minutes) * _MINUTE) for intent, num in total.items()}
 
     def _end_minute(self, specialist: str, now: float) -> None:
         minute, counts = self._running.get(specialist, (0, Counter[str]()))
@@ -165,15 +166,14 @@ class UsualDemand:
         del self._running[specialist]
         if self._pressed_at.get(specialist, -inf) >= minute:
             return
+        self._minutes[specialist].setdefault(minute, Counter()).update(counts)
         for intent, num in counts.items():
-            windows = self._windows[specialist]
-            before = windows[intent].bucket(minute).good if intent in windows else 0
-            self._put(specialist, intent, minute, before + num)
             self._store.count(CountBucket(USUAL, f"{specialist}|{intent}", minute, num, 0))
 
-    def _put(self, specialist: str, intent: str, minute: int, num: int) -> None:
-        windows = self._windows[specialist]
-        if intent not in windows:
-            windows[intent] = RollingWindow(USUAL_SECONDS, _MINUTE)
-        windows[intent].put(minute, num, 0)
-        self._minutes[specialist].put(minute, 1, 0)
+    def _drop_minutes(self, specialist: str, now: float) -> None:
+        """Drop the oldest minutes beyond 60, and those far in the future, which a wrong clock has counted."""
+        minutes = self._minutes[specialist]
+        future = [minute for minute in minutes if minute > now + _USUAL_MINUTES * _MINUTE]
+        past = sorted(minutes.keys() - set(future))
+        for minute in (*future, *past[:-_USUAL_MINUTES]):
+            del minutes[minute]

@@ -16,9 +16,9 @@ from router.control.audit import (
 )
 from router.control.state import FLOOR, SharedState
 from router.store.rows import DocumentBody
+from router.verify.by_task import NONE
 
-_NO_FLOORS = FloorBook()
-_UNVERIFIED = "none"  # the verifier of a specialist whose answers are not judged
+_EMPTY_BOOK = FloorBook()
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class FloorRegistry:
     _audit: AuditWriter
 
     def book(self, specialist: str) -> FloorBook:
-        return self._state.documents.read(FLOOR, specialist, FloorBook.from_body) or _NO_FLOORS
+        return self._state.documents.read(FLOOR, specialist, FloorBook.from_body) or _EMPTY_BOOK
 
     def in_force(self, specialist: str) -> Floors:
         config = self._state.ensemble.specialist(specialist)
@@ -36,7 +36,7 @@ class FloorRegistry:
     def is_learning(self, specialist: str) -> bool:
         """Whether the specialist has yet to learn its first floor, so that more of its answers are judged."""
         config = self._state.ensemble.specialist(specialist)
-        return config.floor == "auto" and config.verify != _UNVERIFIED and not self.book(specialist).learned
+        return config.floor == "auto" and config.verify != NONE and not self.book(specialist).learned
 
     def progress(self, specialist: str, now: float) -> str:
         """Describe how far learning the first floor is; "" if none is to be learned."""
@@ -55,7 +55,7 @@ class FloorRegistry:
             return
 
         def revise(body: DocumentBody | None) -> DocumentRevision | None:
-            before = _NO_FLOORS if body is None else FloorBook.from_body(body)
+            before = _EMPTY_BOOK if body is None else FloorBook.from_body(body)
             after = self._learned(specialist, before, breaker, now)
             if after is None:
                 return None
@@ -75,8 +75,8 @@ class FloorRegistry:
             raise conflict(f"{specialist} learns no floor, because its configuration has `floor: none`", "specialist")
 
         def revise(body: DocumentBody | None) -> DocumentRevision:
-            before = _NO_FLOORS if body is None else FloorBook.from_body(body)
-            row = audit_row(now, author, "relearn_floor", specialist, describe_book(before), describe_book(_NO_FLOORS))
+            before = _EMPTY_BOOK if body is None else FloorBook.from_body(body)
+            row = audit_row(now, author, "relearn_floor", specialist, describe_book(before), describe_book(_EMPTY_BOOK))
             return DocumentRevision(FloorBook(since=now).to_body(), row)
 
         await self._audit.order(FLOOR, specialist, revise)

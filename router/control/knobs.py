@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from admission import knobs as knob_rules
-from admission.escalation import EscalationLadder, EscalationMove, EscalationView, KnobSteps, advance_ladder
+from admission.escalation import EscalationLadder, EscalationMove, EscalationView, KnobSteps, advance_ladder, find_stuck
 from admission.knobs import ESCALATION, KNOBS, EffectiveKnobs, KnobError, KnobName
 from admission.lanes import BY_CONFIGURATION
 from octet.config.ensemble import EscalationConfig, IntentConfig
@@ -27,10 +27,15 @@ class EscalationController:
         self._audit = audit
         # by key: the stored ladder, and the ladder after later ticks (changes of timers alone are not stored)
         self._local: dict[str, tuple[EscalationLadder, EscalationLadder]] = {}
+        self._stuck: dict[str, str] = {}  # by key: why an intent that overloads the specialist does not move
 
     def ladder(self, intent: str, specialist: str) -> EscalationLadder:
         key = _ladder_key(intent, specialist)
         return self._advanced(key, self._stored(key))
+
+    def why_stuck(self, intent: str, specialist: str) -> str:
+        """Return why an intent that keeps overloading the specialist does not move; empty if it does not overload."""
+        return self._stuck.get(_ladder_key(intent, specialist), "")
 
     def ladders(self) -> dict[tuple[str, str], EscalationLadder]:
         """Return the ladders by intent and specialist, of configured ones that were ever escalated. Documents by an
@@ -58,6 +63,7 @@ class EscalationController:
         now: float,
     ) -> None:
         demand, intents = self._state.demand.view(specialist, now), self._state.intents()
+        self._stuck = {key: why for key, why in self._stuck.items() if not key.endswith(f"/{specialist}")}
         moved_at = max((ladder.since for ladder in ladders.values()), default=0.0)
         reserved = 0
         for name in sorted({*demand, *ladders} & intents.keys()):
@@ -72,6 +78,8 @@ class EscalationController:
         after, move = advance_ladder(self._advanced(key, stored), view, now)
         if move is None:
             self._local[key] = (stored, after)
+            if stuck := find_stuck(after, view, now):
+                self._stuck[key] = stuck
             return None
 
         def revise(body: DocumentBody | None) -> DocumentRevision | None:
@@ -130,7 +138,8 @@ class KnobController:
         return found
 
     def infos(self) -> list[wire.KnobInfo]:
-        """List intents' knobs, per-specialist knobs that differ from these, and operators' knobs without effect."""
+        """List intents' knobs, per-specialist knobs that differ from these or that escalation can raise no further, and
+        operators' knobs without effect."""
         operators = operator_knobs(self._state)
         found: list[wire.KnobInfo] = []
         for intent in self._state.intents().values():
@@ -141,7 +150,9 @@ class KnobController:
                 own = self._effective(intent, specialist, operators)
                 for knob in KNOBS:
                     info = _info(KnobName(intent.name, specialist, knob), own, intent)
-                    if (info.value, info.set_by) != (infos[knob].value, infos[knob].set_by):
+                    stuck = self._escalation.why_stuck(intent.name, specialist) if knob == "priority_floor" else ""
+                    if stuck or (info.value, info.set_by) != (infos[knob].value, infos[knob].set_by):
+                        info.why = "; ".join(each for each in (info.why, stuck) if each)
                         found.append(info)
         return found + [self.info(knob) for knob in sorted(operators, key=str) if self._why_without_effect(knob)]
 

@@ -8,7 +8,7 @@ from functools import partial
 from admission import lanes as lane_rules
 from admission import refresh as refresh_rules
 from admission.budgets import Counts
-from admission.lanes import BY_CONFIGURATION, BY_POLICY, AdapterRef, LaneMove, LaneOrigin, LaneRecord, SpecialistLanes
+from admission.lanes import BY_CONFIGURATION, BY_POLICY, AdapterRef, LaneOrigin, LaneRecord, LaneUpdate, SpecialistLanes
 from octet.config.ensemble import SpecialistConfig
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
@@ -23,14 +23,17 @@ from router.store.rows import AuditRow, DocumentBody
 _log = logging.getLogger(__name__)
 GRACE_SECONDS = 3.0  # a lane may be without a replica this long before another lane replaces it; longer than a restart
 _NEW_MODEL = "some replicas run another model"
-REFRESH_SECONDS = 90.0  # how long an operator's call waits for new weights to start
+STARTING_SECONDS = 90.0  # how long an operator's call waits for new weights to start
 _UNSUPERVISED = (
     "are not started by `octet serve` with the native engine: start a replica of the new weights yourself, "
     "and add its address"
 )
+_SHARED = (
+    "other `octet serve` share the store, and weights that one of them cannot start would serve nobody there: "
+    "stop them for the refresh"
+)
 _ONLY_MODEL = "no replica runs the previous model any more"
 _WHAT: Mapping[str, str] = {"begin": "begin_lane", "load": "load_lane", "trust": "trust_lane"}
-LaneUpdate = tuple[SpecialistLanes, LaneMove]
 UpdateLanes = Callable[[SpecialistLanes | None], LaneUpdate | None]  # maps the current lanes; None for no change
 
 
@@ -84,24 +87,29 @@ class LaneRegistry:
 
     async def refresh(self, specialist: str, model: str, digest: str, author: ChangeAuthor, now: float) -> bool:
         """Let the supervisor start a replica of these weights, which become the candidate. Return whether they did, or
-        False if they are still starting after REFRESH_SECONDS. Raises Refusal if they cannot be started."""
+        False if they are still starting after STARTING_SECONDS. Raises Refusal if they cannot be started."""
         config = self._state.ensemble.specialist(specialist)
         if not self._weights.supervises(specialist):
             raise conflict(f"the replicas of {specialist} {_UNSUPERVISED}", "specialist")
         if not self._state.is_durable:
             raise conflict("store.url is memory, and a refresh must outlive a restart: configure a store", "specialist")
 
+        if others := self._weights.others():
+            raise conflict(f"{_SHARED}: {', '.join(others)}", "specialist")
+        number = 0
+
         def order(lanes: SpecialistLanes) -> LaneUpdate:
-            return refresh_rules.order_refresh(lanes, config.model, model, digest, author.who, author.why, now)
+            nonlocal number
+            update = refresh_rules.order_refresh(lanes, config.model, model, digest, author.who, author.why, now)
+            number = update[0].refresh.coming
+            return update
 
         await self._order(specialist, order)
-        refresh = self._require_lanes(specialist).refresh
-        number = refresh.coming
 
         def is_over() -> bool:
             return self._require_lanes(specialist).refresh.coming != number
 
-        if not await self._weights.wait(is_over, REFRESH_SECONDS):
+        if not await self._weights.wait(is_over, STARTING_SECONDS):
             return False
         lanes = self._require_lanes(specialist)
         if lanes.refresh.failure:
@@ -134,6 +142,8 @@ class LaneRegistry:
         lanes = self._state.lanes(specialist)
         if lanes is not None and self._state.is_lost(specialist, lanes.serving):
             return f"{_describe_loss(lanes.serving)}: this lane cannot serve"
+        if lanes is not None and (reason := self._weights.failed_here(lanes)) and self._weights.others():
+            return f"its weights cannot be started here, and are left to the other `octet serve`: {reason}"
         if specialist in self._overruled:
             return "begun by the configuration of another router, which differs from this router's"
         return ""
@@ -257,9 +267,8 @@ class LaneRegistry:
 
     def _return_from_failed(self, lanes: SpecialistLanes, now: float) -> LaneUpdate | None:
         """Go back to the previous lane if the weights of the serving one cannot be started and it can serve."""
-        weights = lanes.refresh.of_revision(lanes.serving.revision)
-        reason = None if weights is None else self._weights.failed(lanes.specialist).get(weights.number)
-        if reason is None or lanes.previous is None or not self._state.holders(lanes.specialist, lanes.previous):
+        reason = self._weights.failed_here(lanes)
+        if not reason or lanes.previous is None or not self._state.holders(lanes.specialist, lanes.previous):
             return None
         update = lanes.give_up(f"its weights cannot be started: {reason}", now)
         return None if update is None else _anchor_origin(update)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from admission.budgets import Counts
-from admission.collapse import DEGENERATE, Collapse
+from admission.collapse import CUT, DEGENERATE, Collapse
 from admission.demand import DemandClass
 from admission.floors import Tally, tally_of
 from admission.knobs import UNSPECIFIED_INTENT
@@ -57,21 +57,34 @@ class SharedState:
     def record_demand(self, specialist: str, intent: str, kind: DemandClass, outcome: DemandOutcome) -> None:
         self.demand.add(specialist, intent or UNSPECIFIED_INTENT, kind, outcome, self._wall())
 
-    def record_signals(self, lane_id: str, tenant: str, signals: Mapping[str, bool], what: str) -> None:
+    def record_signals(
+        self, lane: str, specialist: str, tenant: str, question: str, signals: Mapping[str, bool], what: str
+    ) -> None:
         """Count a judged answer for each signal, by whether it is bad. `what` describes a degenerate answer."""
-        if lane_id:
-            self.collapse.add(lane_id, tenant, signals, what, self._wall())
+        lanes = self.lanes(specialist)
+        is_trusted = lanes is not None and not lanes.serving.fresh and lane == lane_id(specialist, lanes.serving)
+        acts_on = (DEGENERATE,) if is_trusted else (DEGENERATE, CUT)
+        if lane:
+            self.collapse.add(lane, tenant, question, signals, what, self._wall(), acts_on=acts_on)
 
     def find_collapse(
         self, lanes: SpecialistLanes, lane: LaneRecord, now: float, *, suspect: bool = False
     ) -> Collapse | None:
         """Return why the lane has collapsed, or with `suspect` is suspicious. A trusted lane does not collapse because
-        its answers are cut: its weights are known, so the callers want longer answers."""
+        its answers are cut: its weights are known, so the callers want longer answers. After a collapse, what was usual
+        before it stays usual, for the lane and for those that are measured by it."""
         measure = lanes.measure_of(lane)
         names = [lane_id(lanes.specialist, each) if each is not None else "" for each in (lane, measure)]
-        found = self.collapse.find(names[0], names[1], now, suspect=suspect)
+        most = self._usual_before_collapse(lanes.specialist, names[1])
+        found = self.collapse.find(names[0], names[1], now, most=most, suspect=suspect)
         is_trusted = measure is lane
         return None if found is not None and is_trusted and found.signal != DEGENERATE and not suspect else found
+
+    def _usual_before_collapse(self, specialist: str, lane: str) -> float:
+        """Return the share of degenerate answers that was usual before the lane collapsed; 1 if it has not."""
+        body = self.documents.body(BREAKER, specialist) or {}
+        record = body.get("lanes", {}).get(lane, {})
+        return float(record.get("usual", 1.0)) if record.get("collapse") else 1.0
 
     def refresh(self) -> None:
         self._all, self._reachable = {}, {}

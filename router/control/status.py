@@ -256,7 +256,7 @@ class ControlStatus:
             reason="" if may_serve(breaker) else self._why_open(name, breaker, now),
             unfit_reason=unfit_reason,
             candidate=self._lane_status(name, candidate) if candidate is not None and is_held else None,
-            is_suspect=lanes is not None and not state.collapse.is_clear(lane_id(name, lanes.serving), now),
+            is_suspect=lanes is not None and not state.collapse.is_clear(lane_id(name, lanes.serving)),
             adapter_names=adapter_names,
             is_learning=self._breakers.floors.is_learning(name),
         )

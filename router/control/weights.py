@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from os import uname
 from pathlib import Path
 
 from admission import refresh as rules
-from admission.lanes import LaneMove, LaneRecord, SpecialistLanes
+from admission.lanes import LaneRecord, LaneUpdate, SpecialistLanes
 from octet.clock import Clock
 from octet.config.ensemble import Ensemble
 from octet.supervisor.weights import (
@@ -20,22 +22,29 @@ from octet.supervisor.weights import (
 )
 from router.control.replicas import ObservedReplica
 from router.control.state import LANES, SharedState
-from router.store.store import read_documents
+from router.store.rows import CountBucket
+from router.store.store import Store, read_documents
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.05
 UNUSED_SECONDS = (
     10.0  # weights that no lane needs run this long: requests on their way to a replica may still need them
 )
-LaneUpdate = tuple[SpecialistLanes, LaneMove]
+SUPERVISOR = "supervisor"  # counts that a supervisor adds to as long as it runs, so that others know of it
+_SHOW_SECONDS, PRESENT_SECONDS = 5.0, 30.0
+_SHOW_GRAIN = 1800
 
 
 class SupervisedWeights:
     """The router's side of the exchange with the supervisor. Without a supervisor, nothing is supervised."""
 
-    def __init__(self, state: SharedState, folder: Path | None, clock: Clock) -> None:
+    def __init__(self, state: SharedState, store: Store, folder: Path | None, clock: Clock) -> None:
         self._state = state
+        self._store = store
+        self._folder = folder
         self._clock = clock
+        self._seen: dict[str, float] = {}  # when other supervisors last showed that they run
+        self._shown_at = -inf
         self._running_file = None if folder is None else WeightsFile(folder / RUNNING_FILE)
         self._wanted_file = None if folder is None else WeightsFile(folder / WANTED_FILE)
         self._running: Mapping[str, Mapping[int, RunningWeights]] = {}
@@ -52,30 +61,52 @@ class SupervisedWeights:
         config = self._state.ensemble.specialist(specialist)
         return self._running_file is not None and not config.addresses and config.engine == "native"
 
+    def others(self) -> list[str]:
+        """Return the names of other supervisors that share the store. One of this machine has its folder here."""
+        now, here = self._clock.now(), _supervisor_name("")
+        seen = [name for name, at in self._seen.items() if now - at < PRESENT_SECONDS]
+        return [name for name in seen if not name.startswith(here) or Path(name.removeprefix(here)).exists()]
+
+    def put(self, buckets: Iterable[CountBucket]) -> None:
+        own = "" if self._folder is None else _supervisor_name(self._folder)
+        found = {bucket.key for bucket in buckets if bucket.series == SUPERVISOR} - {own}
+        self._seen.update(dict.fromkeys(found, self._clock.now()))
+
     def failed(self, specialist: str) -> dict[int, str]:
         """Return why weights could not be started, by number."""
         states = self._running.get(specialist, {})
         return {number: each.reason for number, each in states.items() if each.state == "failed"}
+
+    def failed_here(self, lanes: SpecialistLanes) -> str:
+        """Return why the weights of the serving lane could not be started; empty if they could."""
+        weights = lanes.refresh.of_revision(lanes.serving.revision)
+        return "" if weights is None else self.failed(lanes.specialist).get(weights.number, "")
 
     def waits_for_report(self, specialist: str) -> bool:
         """Whether it is not known yet which weights the supervisor runs."""
         return self.supervises(specialist) and not self._running.get(specialist)
 
     def is_expected(self, lanes: SpecialistLanes) -> bool:
-        """Whether a supervisor runs the weights of the serving lane, so that a replica will hold them soon."""
+        """Whether a supervisor runs the weights of the serving lane, so that a replica will hold them soon. If others
+        share the store, it may be one of them: that the weights cannot be started here changes no lane."""
         weights = lanes.refresh.of_revision(lanes.serving.revision)
         if weights is None or not self.supervises(lanes.specialist):
             return False
         if lanes.refresh.configured != self._state.ensemble.specialist(lanes.specialist).model:
             return False
+        if self.failed_here(lanes):
+            return bool(self.others())
         running = self._running.get(lanes.specialist, {}).get(weights.number)
         others = (each.revision for each in self._arrived(lanes.specialist, weights.number))
-        return running is not None and running.state != "failed" and all(each == weights.revision for each in others)
+        return running is not None and all(each == weights.revision for each in others)
 
-    def sync(self) -> None:
+    def sync(self, now: float) -> None:
         """Read what the supervisor runs, tell it what to run, and let the fleet have the replicas."""
-        if self._running_file is None or self._wanted_file is None:
+        if self._folder is None or self._running_file is None or self._wanted_file is None:
             return
+        if self._clock.now() - self._shown_at >= _SHOW_SECONDS:
+            self._shown_at, start = self._clock.now(), int(now // _SHOW_GRAIN) * _SHOW_GRAIN
+            self._store.count(CountBucket(SUPERVISOR, _supervisor_name(self._folder), start, 1, 0))
         content = self._running_file.read()
         if content is not None:
             self._running = running_from_json(content)
@@ -149,6 +180,10 @@ class SupervisedWeights:
             elif now - self._unused_since.setdefault(key, now) < UNUSED_SECONDS:
                 wanted.append(old)
         return tuple(sorted(wanted, key=lambda each: each.number))
+
+
+def _supervisor_name(folder: Path | str) -> str:
+    return f"{uname().nodename}:{folder}"
 
 
 def remembered_weights(ensemble: Ensemble) -> dict[str, list[WantedWeights]]:

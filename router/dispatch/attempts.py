@@ -333,7 +333,7 @@ class AttemptTarget:
 def _retry_order(refusal: Refusal) -> tuple[bool, bool, int]:
     """Order refusals by what they offer the caller: a place first, then the shortest wait."""
     error = refusal.error
-    return not error.HasField("reservation"), not error.HasField("retry_after_ms"), error.retry_after_ms
+    return not error.HasField("place"), not error.HasField("retry_after_ms"), error.retry_after_ms
 
 
 class AttemptSequence:
@@ -347,11 +347,12 @@ class AttemptSequence:
         preferred: str = "",
     ) -> None:
         """Retries are charged to the first target's budget. If `is_offer`, the first target gets the request only while
-        it has room. `preferred` is the process of the replica that is tried first, if it belongs to the first target
-        and can answer."""
+        it has room, and the second, if there is one, is the request's first choice. `preferred` is the process of the
+        replica that is tried first, if it belongs to the first target and can answer."""
         self._preferred = preferred
         self._targets = list(targets)
         self._offered = targets[0] if is_offer else None
+        self._first_choice = targets[-1] if is_offer else targets[0]
         self._retry_budget = targets[0].replica_set.retry_budget
         self._max_attempts = targets[0].replica_set.dispatch.max_attempts
         self._session = session
@@ -408,9 +409,9 @@ class AttemptSequence:
 
     def failed(self, failure: AttemptFailure) -> None:
         failure = self._target.reclassify(failure)
-        if failure.kind == "final" and not failure.is_out_of_time and self._target is not self._targets[0]:
+        if failure.kind == "final" and not failure.is_out_of_time and self._target is not self._first_choice:
             # The second choice cannot answer this request at all, so only the refusals by the first choice count.
-            del self._targets[1:]
+            self._targets = [self._first_choice]
             self._was_held_back = True
             return
         self._failures.append(failure)
@@ -434,14 +435,15 @@ class AttemptSequence:
 
     def _take_preferred(self) -> Replica | None:
         preferred, self._preferred = self._preferred, ""
-        first = self._targets[0]
-        members = first.replica_set.replicas.values() if preferred else ()
-        found = (each for each in members if each.instance == preferred and each.is_usable and first.may_answer(each))
-        return next(found, None)
+        for target in self._targets if preferred else ():
+            for each in target.replica_set.replicas.values():
+                if each.instance == preferred and each.is_usable and target.may_answer(each):
+                    return each
+        return None
 
     def _choose(self, *, healthy: bool) -> Replica | None:
         """Choose an untried replica, of the first target if possible. Replicas of an offered target and, after a "full"
-        failure, of the second target must have free capacity. After such a failure, the last allowed attempt prefers
+        failure, of the second choice must have free capacity. After such a failure, the last allowed attempt prefers
         the second target."""
         was_full = self._was_full
         is_last = was_full and self._num_paid >= self._max_attempts - 1
@@ -454,7 +456,7 @@ class AttemptSequence:
                 target.adapters,
                 self._random,
                 healthy=healthy,
-                with_capacity=target is self._offered or (was_full and target is not self._targets[0]),
+                with_capacity=target is self._offered or (was_full and target is not self._first_choice),
                 may_answer=target.may_answer,
             )
             if replica is not None:

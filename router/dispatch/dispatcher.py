@@ -29,7 +29,7 @@ from router.dispatch.attempts import (
 )
 from router.dispatch.replicas.fleet import Fleet
 from router.dispatch.replicas.replica import Replica, ReplicaSet
-from router.dispatch.tickets import RequestTickets, TicketOffice
+from router.dispatch.tickets import RequestTickets, Tickets
 from router.observe.observers import RequestObservers, TokenGap
 from router.refusals import caller_gone
 from router.request import Request, Tracer
@@ -211,7 +211,7 @@ class Dispatcher:
     quarantine: Quarantine
     tracer: Tracer
     observers: RequestObservers
-    tickets: TicketOffice
+    tickets: Tickets
     attempts: dict[ReplicaAttempt, Request] = field(default_factory=dict)  # the attempts in progress
 
     async def answer(self, request: Request, plan: DispatchPlan, write: Write) -> None:
@@ -221,7 +221,7 @@ class Dispatcher:
             quarantine.check(request.content_digest)
         retry_budget = self.fleet.replica_sets[plan.candidates[0].specialist].retry_budget
         retry_budget.enter()
-        tickets = self.tickets.open(request)
+        tickets = self.tickets.open(request, self.fleet.find_instance)
         try:
             await self._run(request, plan, write, tickets)
             retry_budget.answered()
@@ -234,6 +234,11 @@ class Dispatcher:
         finally:
             retry_budget.leave()
             tickets.end()
+
+    def give_place_up(self, request: Request) -> None:
+        """Give up the place of the request's ticket, because the request is refused before it is dispatched."""
+        if request.ticket:
+            self.tickets.open(request, self.fleet.find_instance).end()
 
     def _announce_return(self, refusal: Refusal, request: Request, plan: DispatchPlan) -> None:
         found = (self.fleet.replica_sets[each.specialist].seconds_to_return for each in plan.candidates)
@@ -255,7 +260,7 @@ class Dispatcher:
 
     def _attempts(self, request: Request, plan: DispatchPlan, preferred: str = "") -> AttemptSequence:
         targets = [self._target(request, candidate) for candidate in plan.candidates]
-        offer, session = plan.is_withheld, request.session.key
+        offer, session = plan.is_offer, request.session.key
         return AttemptSequence(targets, session, self.random, is_offer=offer, preferred=preferred)
 
     def _target(self, request: Request, candidate: Candidate) -> AttemptTarget:
@@ -269,7 +274,7 @@ class Dispatcher:
         return AttemptTarget(replica_set, candidate.adapters, bool(request.adapters), may_answer)
 
     async def _run(self, request: Request, plan: DispatchPlan, write: Write, tickets: RequestTickets) -> None:
-        attempts = self._attempts(request, plan, "" if tickets.claim is None else tickets.claim.instance)
+        attempts = self._attempts(request, plan, "" if tickets.place is None else tickets.place.instance)
         lead = self.fleet.replica_sets[plan.lead]
         recorder = DispatchRecorder(request, self.clock, self.observers, tickets)
         num_waits = 0

@@ -114,6 +114,7 @@ class JobAttempt:
         request.request_id = f"{row.id}-{row.epoch}"
         request.ClearField("timeout_ms")
         request.ClearField("ticket")
+        request.ClearField("wait_ms")
         caller, server = CallerIdentity(row.tenant, row.caller), self._context.server
         server.gate.check_still_valid(caller)
         with use_caller(caller):

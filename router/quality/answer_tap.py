@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from octet.rpc.handlers import CallerGone
 from octet.v1 import inference_pb2 as wire
 from octet.v1.specialist_pb2 import Structure
 from router.dispatch.dispatcher import Write
@@ -16,6 +17,7 @@ from router.routing.dispatch_plan import DispatchPlan
 
 _log = logging.getLogger(__name__)
 MOST_CHOOSING = 8  # requests for shadows at the classifier at once, so that they never fill its queue
+_LONG_PART_BYTES = 400  # captured bytes; less is not checked if the caller leaves
 _ROUTED_TAG = b"\x0a"  # first byte of the event that reports that a replica has accepted the request
 ChooseShadow = Callable[[], Awaitable[ShadowTask | None]]
 
@@ -23,7 +25,8 @@ ChooseShadow = Callable[[], Awaitable[ShadowTask | None]]
 @dataclass(eq=False)
 class AnswerTap:
     """Captures one answer on its way to the caller and starts its shadow, without affecting the request. At the end of
-    the `with` block, an answer that was not submitted by `finished` is dropped, and its shadow is cancelled."""
+    the `with` block, the shadow of an answer that was not submitted by `finished` is cancelled. The answer is submitted
+    if its caller left after a long part of it, and dropped otherwise."""
 
     _evaluation: EvaluationQueue
     _shadows: ShadowDispatcher
@@ -32,6 +35,7 @@ class AnswerTap:
     ordered: OrderedShadow | None = None
     shadow: ShadowTask | ChooseShadow | None = None
     """The shadow to send or, if the classifier must choose its specialist, what asks the classifier."""
+    question: str = ""
     _routed: bytes | None = None
     _began_with: bytes = b""  # the last `_routed` before the first chunk
     _choosing: asyncio.Task[ShadowTask | None] | None = None
@@ -44,12 +48,17 @@ class AnswerTap:
     def __enter__(self) -> "AnswerTap":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: object, __: object) -> None:
         self.answered()
-        if not self._is_submitted:
+        if self._is_submitted:
+            return
+        if self._handle is not None:
+            self._handle.cancel()
+        has_part = self._captured.is_whole and self._captured.num_bytes >= _LONG_PART_BYTES
+        if has_part and self._plan.sample and isinstance(error, (CallerGone, asyncio.CancelledError)):
+            self._submit_part()
+        else:
             self._captured.drop()
-            if self._handle is not None:
-                self._handle.cancel()
 
     async def write(self, raw: bytes) -> None:
         """Pass the event to the caller, then capture it. Raises only what the caller's writer raises."""
@@ -84,6 +93,13 @@ class AnswerTap:
         candidate = self._plan.candidate(receipt.specialist)
         answer = FinishedAnswer(receipt, question, self._captured, candidate, self._plan.sample, structure)
         self._evaluation.submit(answer, self._handle)
+
+    def _submit_part(self) -> None:
+        """Submit the part of an answer that the caller got before it left."""
+        receipt = wire.InferEvent.FromString(self._began_with).routed
+        receipt.usage.finish_reason = wire.FINISH_REASON_CANCELLED
+        candidate = self._plan.candidate(receipt.specialist)
+        self._evaluation.submit(FinishedAnswer(receipt, self.question, self._captured, candidate, is_sample=True))
 
     def _choose(self, choose: ChooseShadow, raw: bytes) -> None:
         """Ask the classifier in the background, now that a replica computes the answer, unless no shadow may be sent.

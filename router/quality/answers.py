@@ -93,7 +93,7 @@ def is_chunk(raw: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FinishedAnswer:
-    """A whole answer that a caller received."""
+    """An answer that a caller received, or abandoned: then it ends where the caller left."""
 
     receipt: wire.Receipt
     question: str
@@ -172,6 +172,7 @@ class JudgedAnswer:
     kind: JudgementKind
     why: str = ""
     tenant: str = ""  # owns the request
+    question: str = ""
     signals: Mapping[str, bool] = field(default_factory=dict)  # by signal of a collapse: whether the answer is bad
 
 

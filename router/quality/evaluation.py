@@ -27,12 +27,13 @@ from router.routing.classifier.features import BUCKET_BITS, FAMILIES
 from router.routing.classifier.features import extract_features as extract_batch
 from router.routing.dispatch_plan import Candidate, ShadowOrder
 from router.verify.by_task import NONE, AnswerPurpose, Judgement, VerifierSet
-from router.verify.degenerate import ScriptHistory, describe_degeneration, is_asked_to_repeat
+from router.verify.degenerate import AnswerHistory, describe_degeneration, is_asked_to_repeat, is_checked
 from router.verify.verdict import Outcome
 
 MOST_FEATURES = 2000
 LARGE_ANSWER_BYTES = 8 << 10  # answers with more raw bytes are decoded on another thread
 _LONG_TEXT = 1024  # characters; a longer answer is checked on another thread
+_LONG_PART = 400  # characters; of an answer that its caller abandoned, so much shows what it would have become
 _CONCLUSIVE = ("passed", "failed")
 _RUNAWAY_FACTOR = 2  # a shadow truncated after this many times the primary's tokens has failed
 _RECEIPT_BYTES = 8192  # about the largest size of a receipt
@@ -94,6 +95,7 @@ class LineKey:
 class DecodedAnswer:
     text: str
     finish: wire.FinishReason
+    num_tokens: int
 
     @property
     def has_stopped(self) -> bool:
@@ -134,7 +136,8 @@ class EvaluationTask:
         return self.judgements[key]
 
     def purpose(self, specialist: str) -> AnswerPurpose:
-        return AnswerPurpose(specialist, self.finished.receipt.decision.task, self.finished.structure)
+        decision = self.finished.receipt.decision
+        return AnswerPurpose(specialist, decision.task, decision.intent, self.finished.structure)
 
     @property
     def line(self) -> LineKey:
@@ -183,7 +186,7 @@ class Evaluator:
     _counters: EvaluationCounters
     _clock: Callable[[], float]  # monotonic
     _on_traced: Callable[[TracedVerdict], None] | None = None  # receives verdicts on traced requests
-    _scripts: ScriptHistory = field(default_factory=ScriptHistory)
+    _history: AnswerHistory = field(default_factory=AnswerHistory)
 
     async def evaluate(self, task: EvaluationTask) -> bool:
         """Run the next turn of the task. The first turn verifies and compares the answers. Return whether a second turn
@@ -212,7 +215,7 @@ class Evaluator:
         if text is None:
             self._counters.unread += 1
             return None
-        return DecodedAnswer(text, usage.finish_reason)
+        return DecodedAnswer(text, usage.finish_reason, usage.completion_tokens)
 
     async def _judge_shadow(self, task: EvaluationTask) -> None:
         answer, decoded = task.shadow_answer, task.shadow_decoded
@@ -227,10 +230,15 @@ class Evaluator:
         cut, the complete part is verified. Count the outcome for the candidate's lane. Return what was found; None if
         that is nothing. Answers of other lanes and those that ended in an error are ignored."""
         verifier = task.rules.verifiers.line(candidate.specialist)
-        if not answer.is_judged or not _counts_for_lane(candidate, lane):
+        is_abandoned = answer.finish == wire.FINISH_REASON_CANCELLED and len(answer.text) >= _LONG_PART
+        if not (answer.is_judged or is_abandoned) or not _counts_for_lane(candidate, lane):
             return None
         began, receipt, is_shadow = self._clock(), task.finished.receipt, answer is task.shadow_decoded
-        kind, why, signals = await self._check_text(task, answer, candidate.specialist, verifier)
+        kind, why, signals = await self._check_text(task, answer, candidate, verifier)
+        if is_abandoned:  # it has no verdict, because the caller did not wait for the rest
+            judged = JudgedAnswer("skipped", "cut", why, receipt.tenant, task.finished.question, signals)
+            self._listener.lane_judged(candidate.lane_id, candidate.specialist, judged)
+            return None
         outcome: Outcome = "failed"
         if kind != "degenerate" and is_shadow and task.primary is not None and task.did_shadow_run_away:
             verifier, verdict = await task.verify(candidate.specialist, task.primary.text)
@@ -242,31 +250,36 @@ class Evaluator:
             times = began, self._clock()
             self._on_traced(TracedVerdict(receipt, candidate.specialist, verifier, outcome, *times, is_shadow))
         is_conclusive = self._count(candidate, outcome, verifier)
-        judged = JudgedAnswer(outcome, kind, why, receipt.tenant, signals)
+        judged = JudgedAnswer(outcome, kind, why, receipt.tenant, task.finished.question, signals)
         self._listener.lane_judged(candidate.lane_id, candidate.specialist, judged)
         return judged if is_conclusive or kind == "cut" else None
 
     async def _check_text(
-        self, task: EvaluationTask, answer: DecodedAnswer, specialist: str, verifier: str
+        self, task: EvaluationTask, answer: DecodedAnswer, candidate: Candidate, verifier: str
     ) -> tuple[JudgementKind, str, dict[str, bool]]:
-        """Return what gives the verdict, why the text is degenerate, and whether the answer is bad by each signal. If
-        the verifier is turned off, the text is not checked. A repetition that the caller asked for is no signal."""
+        """Return what gives the verdict, what is wrong with the text, and whether the answer is bad by each signal. If
+        the verifier is turned off, the text is not checked. A repetition that the caller asked for is no signal. A text
+        that the lane says to everything is a signal, but its verifier judges each answer."""
         kind: JudgementKind = "verifier" if answer.has_stopped else "cut"
         if verifier in ("", NONE):
             return kind, "", {}
-        question, is_cut = task.finished.question, not answer.has_stopped
-        usual = self._scripts.usual(specialist)
-        find = partial(describe_degeneration, question, answer.text, is_cut=is_cut, usual=usual)
-        why = await asyncio.to_thread(find) if len(answer.text) > _LONG_TEXT else find()
-        if why and is_asked_to_repeat(question, answer.text):
+        question, is_cut, text = task.finished.question, not answer.has_stopped, answer.text
+        usual = self._history.usual(candidate.specialist)
+        find = partial(describe_degeneration, question, text, is_cut=is_cut, num_tokens=answer.num_tokens, usual=usual)
+        why = await asyncio.to_thread(find) if len(text) > _LONG_TEXT else find()
+        is_asked = bool(why) and await asyncio.to_thread(is_asked_to_repeat, question, text)
+        if is_asked:
             return kind, "", {}
-        self._scripts.add(specialist, answer.text)
-        signals = {DEGENERATE: bool(why)}
-        if answer.finish != wire.FINISH_REASON_DEADLINE and (
-            signal := cut_signal(task.finished.receipt.decision.max_tokens)
-        ):
+        if not why and not candidate.fresh:
+            self._history.add(candidate.specialist, text)
+        is_free = answer.is_judged and task.finished.structure is None
+        same = self._history.describe_same(candidate.lane_id, question, text) if is_free else ""
+        limit, signals = task.finished.receipt.decision.max_tokens, dict[str, bool]()
+        if is_checked(text, is_cut=is_cut, num_tokens=answer.num_tokens, limit=limit):
+            signals[DEGENERATE] = bool(why or same)
+        if (answer.has_stopped or answer.finish == wire.FINISH_REASON_LENGTH) and (signal := cut_signal(limit)):
             signals[signal] = is_cut
-        return ("degenerate" if why else kind), why, signals
+        return ("degenerate" if why else kind), why or same, signals
 
     def _count(self, candidate: Candidate, outcome: Outcome, verifier: str) -> bool:
         """Count the outcome. If it is conclusive, report it for the candidate's lane and return True."""

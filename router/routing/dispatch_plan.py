@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from admission.demand import LOWEST_CLASS, DemandClass
-from admission.knobs import UNSPECIFIED_INTENT
+from admission.knobs import ESCALATION, UNSPECIFIED_INTENT
 from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig
 from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
@@ -169,9 +169,10 @@ class DispatchPlan:
     between: wire.Between
     lead: str = ""  # the specialist whose knobs apply; empty if none serves
     demand: DemandClass = LOWEST_CLASS  # how the request counts as demand for `lead`
-    is_withheld: bool = False
+    is_offer: bool = False
     """Whether the request is kept away from `lead`, by escalation or by a floor. The first candidate is then the second
     choice, and is asked only while it has room."""
+    is_withheld: bool = False  # whether escalation keeps the request away from `lead`
     refusal: Refusal | None = None
     otherwise: Refusal | None = None  # the refusal if no candidate has room; None for what the replicas said
 
@@ -243,8 +244,17 @@ class _Planning:
         candidates = tuple(self._candidate(name) for name in order if name)
         between = self._between(order[0], candidates[0], shadow, knobs, why)
         sample = self.request.has_text_answer and self._is_sampled(candidates[0], shadow, uniform)
-        demand = self._demand(lead)
-        return DispatchPlan(candidates, shadow, sample, between, lead, demand, is_withheld=order[0] != lead)
+        demand, is_offer = self._demand(lead), order[0] != lead
+        is_withheld = is_offer and self._is_withheld(knobs)
+        return DispatchPlan(candidates, shadow, sample, between, lead, demand, is_offer, is_withheld)
+
+    def _is_withheld(self, knobs: IntentKnobs) -> bool:
+        """Whether escalation keeps the request away, and not a floor that is configured or set by an operator."""
+        if self.request.priority >= knobs.floor:
+            return True  # its confidence is below the raised threshold
+        configured = self.status.configured_knobs.get(self.request.intent or UNSPECIFIED_INTENT)
+        is_raised = configured is None or self.request.priority >= configured.floor
+        return knobs.floor_by == ESCALATION and is_raised
 
     def _demand(self, lead: str) -> DemandClass:
         can_move = self._can_move(lead, self._second_specialist(lead))
@@ -381,8 +391,9 @@ class _Planning:
 
     def _refuse(self, refusal: Refusal, first: str, knobs: IntentKnobs) -> DispatchPlan:
         is_below = bool(first) and self.request.priority < knobs.floor
+        is_withheld = is_below and self._is_withheld(knobs)
         between, demand = self._between(first, None, None, knobs, ""), self._demand(first)
-        return DispatchPlan((), None, False, between, first, demand, is_withheld=is_below, refusal=refusal)
+        return DispatchPlan((), None, False, between, first, demand, is_withheld=is_withheld, refusal=refusal)
 
     def _between(
         self, lead: str, asked: Candidate | None, shadow: ShadowOrder | None, knobs: IntentKnobs, why: str

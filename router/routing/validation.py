@@ -41,6 +41,7 @@ RANGES: Mapping[str, Range] = {
     "priority": Range(0, 9),
     "timeout_ms": Range(1, MAX_TIMEOUT_MS),
     "first_token_timeout_ms": Range(1, MAX_TIMEOUT_MS),
+    "wait_ms": Range(0, MAX_TIMEOUT_MS),
 }
 """The range of each number, by wire field."""
 SIZES: Mapping[str, int] = {
@@ -153,6 +154,7 @@ class RequestValidator:
             tool_choice=tool_choice,
             embed=message.embed,
             ticket=check.identifier("ticket", message.ticket),
+            wait_ms=check.number(message, "wait_ms"),
         )
 
     def _messages(self, message: wire.InferRequest) -> Sequence[wire.Message]:

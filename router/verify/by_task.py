@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +24,7 @@ NONE, _OBJECT = "none", {"type": "object"}
 _COMPILED = ("cpp", "python")
 _TAGS: Mapping[str, frozenset[str]] = {"cpp": CPP_TAGS, "python": PYTHON_TAGS, "json": JSON_TAGS}
 _QUOTES = "\"'`*.!: \t\r\n"  # around a label
+_LIKE_JSON = re.compile(r"\A\ufeff?\s*[\[{]|^[ \t]*[\[{]\s*[\"\[\]{}]", re.MULTILINE)
 
 
 class Judgement(NamedTuple):
@@ -36,6 +38,7 @@ class AnswerPurpose:
 
     specialist: str
     task: str = ""
+    intent: str = ""
     structure: wire.Structure | None = None
 
 
@@ -47,6 +50,7 @@ class VerifierSet:
     specialists: Mapping[str, Verifier]
     opener: VerifierOpener | None = None  # opens the verifiers of tasks; None: tasks have none
     tasks: Mapping[str, TaskConfig] = field(default_factory=dict)
+    intents: Set[str] = frozenset()  # those that name their task; for the others, it is inferred from the text
     _prose: Verifier = field(default_factory=NonEmptyVerifier)
 
     def line(self, specialist: str) -> str:
@@ -71,7 +75,9 @@ class VerifierSet:
         for verifier in candidates:
             verify = partial(verify_cut, verifier) if is_cut else verifier.verify
             judgement = Judgement(verifier.name, await verify(question, answer))
-            if judgement.verdict.outcome != "skipped" or verifier.name == NONE:
+            is_of_task = verifier.name not in (own.name, STRUCTURE)
+            says_nothing = ("skipped", "unavailable") if is_of_task else ("skipped",)
+            if judgement.verdict.outcome not in says_nothing or verifier.name == NONE:
                 break
         return judgement
 
@@ -82,7 +88,7 @@ class VerifierSet:
 
     def _candidates(self, purpose: AnswerPurpose, own: Verifier, answer: str) -> list[Verifier]:
         """Return the verifiers to try, in order, without duplicates. Slow for a long answer or a large schema."""
-        found = [*self._of_structure(purpose.structure), *self._of_task(purpose.task, answer), own, self._prose]
+        found = [*self._of_structure(purpose.structure), *self._of_task(purpose, own, answer), own, self._prose]
         return [each for place, each in enumerate(found) if each.name not in {other.name for other in found[:place]}]
 
     def _of_structure(self, structure: wire.Structure | None) -> Iterator[Verifier]:
@@ -97,17 +103,22 @@ class VerifierSet:
             schema = _OBJECT if kind == "json_object" else _read_schema(structure.json_schema)
             yield TextVerifier(STRUCTURE, self.opener.pool, self.opener.limits, "json", schema=schema)
 
-    def _of_task(self, name: str, answer: str) -> Iterator[Verifier]:
-        """Yield the verifiers of a task. An answer of another kind, such as C++ where the task expects JSON, is left to
-        the specialist's own verifier."""
-        task = self.tasks.get(name)
+    def _of_task(self, purpose: AnswerPurpose, own: Verifier, answer: str) -> Iterator[Verifier]:
+        """Yield the verifiers of the task; a stricter one of the specialist replaces one of the same language. An
+        answer of another kind, such as C++ where the task expects JSON, is left to the specialist's own verifier. So is
+        prose if the task was only inferred from the text, because a question about JSON need not ask for it."""
+        task = self.tasks.get(purpose.task)
         if task is None or self.opener is None:
             return
         if task.labels:
             yield FunctionVerifier(LABELS, is_label(task.labels))
         elif task.verify is not None:
-            for spec in _fitting_specs(task.verify, {block.language for block in extract_blocks(answer)}):
-                yield self.opener.open(spec)
+            tags = {block.language for block in extract_blocks(answer)}
+            for spec in _fitting_specs(task.verify, tags):
+                if spec in _TAGS and own.name.partition(":")[0] == spec:
+                    yield own
+                elif spec != "json" or purpose.intent in self.intents or tags & JSON_TAGS or _LIKE_JSON.search(answer):
+                    yield self.opener.open(spec)
 
 
 def open_verifiers(ensemble: Ensemble) -> VerifierSet:
@@ -120,7 +131,8 @@ def open_verifiers(ensemble: Ensemble) -> VerifierSet:
             opener.open(task.verify)
     if ensemble.correctness.compiler != AUTO_COMPILER:
         opener.open("cpp")  # raises if there is no such compiler
-    return VerifierSet(specialists, opener, {task.name: task for task in ensemble.tasks})
+    intents = frozenset(intent.name for intent in ensemble.intents if intent.task is not None)
+    return VerifierSet(specialists, opener, {task.name: task for task in ensemble.tasks}, intents)
 
 
 @dataclass(frozen=True, slots=True)

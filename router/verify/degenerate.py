@@ -1,13 +1,19 @@
-"""Degenerate text: an answer that no caller can use, whatever it was about. Every check is linear in the text."""
+"""Degenerate text: an answer that no caller can use, whatever it was about. Every check is linear in the text.
+
+A reason never quotes the answer: it is shown to other tenants, too."""
 
 import re
 import zlib
 from collections import Counter, defaultdict, deque
 from collections.abc import Container
 
+from octet.terminal import pluralize
+
 MOST_CHARACTERS = 8192  # the checks read the end of a longer answer
 _SHORTEST = 40  # characters; a shorter answer is only checked for emptiness
+_BLANK_TOKENS = 16  # a cut answer with so many tokens has room for text
 _FEWEST_TURNS = 6  # repetitions of a unit that make a loop
+_LONG_UNIT, _FEWEST_LONG_TURNS = 150, 2.9  # characters; in a cut answer, fewer repetitions of such a unit make a loop
 _LOOP_SHARE = 0.5  # of a cut answer that its last loop covers
 _STOPPED_LOOP_SHARE = 0.8  # the same for an answer that ended by itself, which may well contain a table or a ruler
 _LONG_LOOP = 1000  # characters; a cut answer that ends in such a loop is degenerate, however it began
@@ -25,9 +31,13 @@ _FEWEST_LETTERS = 40
 _FOREIGN_SHARE = 0.6
 _MIXED_SHARE = 0.03
 _FEWEST_MIXED = 4  # scripts
-_QUOTED = 24  # characters of a unit that a reason quotes
+_ASKED_CHARACTERS = 1000  # at both ends of a question, where it may ask for a repetition
+_NEAR = 40  # characters between what is to be repeated and the word that asks for it
+_SAME_ANSWERS = 20  # newest answers of a lane, of which half must not be the same
+_SAME_WORDS = 8  # a shorter answer may be a label
 
 _WORD = re.compile(r"\w+")
+_RUN = re.compile(r"(.{1,16}?)\1{5,}", re.DOTALL)
 _BROKEN = re.compile(r"[\ufffd\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 _SCRIPTS = {
     "Latin": r"[A-Za-z\u00c0-\u024f]",
@@ -53,17 +63,28 @@ _NAMES_LANGUAGE = re.compile(
     re.IGNORECASE,
 )
 _ASKS_TO_REPEAT = re.compile(
-    r"\d{1,9}|repeat|times|again|over and over|forever|endless|fill|copies|rows?\b|wiederhol|immer wieder|mal\b|répèt|"
-    r"repet|повтор|раз\b|重复|次|繰り返|回",
-    re.IGNORECASE,
+    r"\brepeat|\btimes\b|\d ?[x×]\b|again and again|over and over|\bforever\b|\bendless|\bfill\b|\bcopies\b|wiederhol|"  # noqa: RUF001
+    r"immer wieder|\d ?mal\b|répèt|repet|повтор|\bраз\b|重复|次|繰り返|回"  # noqa: RUF001
 )
+_NUMBER = re.compile(r"\d{1,9}")
 
 
-def describe_degeneration(question: str, answer: str, *, is_cut: bool, usual: Container[str] | None = None) -> str:
+def is_checked(answer: str, *, is_cut: bool, num_tokens: int, limit: int) -> bool:
+    """Whether the check of the text shows anything. A short answer must have ended by itself and had room for more: a
+    model that repeats itself without end is cut. A blank one may be cut, but not before it had room for text."""
+    if len(answer.strip()) >= _SHORTEST or (is_cut and _is_blank(answer, num_tokens)):
+        return True
+    return not is_cut and (not limit or limit >= _BLANK_TOKENS)
+
+
+def describe_degeneration(
+    question: str, answer: str, *, is_cut: bool, num_tokens: int = 0, usual: Container[str] | None = None
+) -> str:
     """Return what is wrong with the answer's text, whatever the question; empty if nothing is. `is_cut` means that the
-    answer did not end by itself. `usual` are the scripts of earlier answers; None if too few are known."""
+    answer, of `num_tokens`, did not end by itself. `usual` are the scripts of earlier answers; None if too few are
+    known."""
     if not answer.strip():
-        return "" if is_cut else "it is empty"
+        return "it is empty" if not is_cut or _is_blank(answer, num_tokens) else ""
     text = answer[-MOST_CHARACTERS:].rstrip()
     if len(text) < _SHORTEST:
         return ""
@@ -76,14 +97,25 @@ def describe_degeneration(question: str, answer: str, *, is_cut: bool, usual: Co
 
 
 def is_asked_to_repeat(question: str, answer: str) -> bool:
-    """Whether the question asks for a repetition of what the answer repeats, so that the answer shows nothing."""
-    unit = answer[-MOST_CHARACTERS:].rstrip()[-find_loop(answer[-MOST_CHARACTERS:].rstrip())[0] :].strip(" \t\n.,;:|-*")
-    words = _WORD.findall(unit)[:_GRAM] or [unit]
-    found = set(_WORD.findall(question[:MOST_CHARACTERS].casefold()))
-    return bool(_ASKS_TO_REPEAT.search(question[:MOST_CHARACTERS])) and all(each.casefold() in found for each in words)
+    """Whether the question asks for the loop in which the answer ends, so that the answer shows nothing. A word that
+    asks for a repetition must be near the words of the loop. If a number is near, too, it must be large enough."""
+    text = answer[-MOST_CHARACTERS:].rstrip()
+    unit, covered = find_loop(text, is_cut=True)
+    if not unit:
+        return False
+    turn = text[-unit:].casefold().strip()
+    words = set(_WORD.findall(text[-3 * unit :].casefold())[1:-1]) or {turn}  # without words that the ends cut
+    ends = (question[:_ASKED_CHARACTERS], question[max(_ASKED_CHARACTERS, len(question) - _ASKED_CHARACTERS) :])
+    asked, near = "\n".join(ends).casefold(), _NEAR + unit
+    for found in _ASKS_TO_REPEAT.finditer(asked):
+        place = asked[max(0, found.start() - near) : found.end() + near]
+        numbers = [int(number) for number in _NUMBER.findall(place) if number not in words]
+        if words.issubset(_WORD.findall(place)) and (not numbers or max(numbers) >= covered / unit / 2):
+            return True
+    return False
 
 
-def find_loop(text: str) -> tuple[int, int]:
+def find_loop(text: str, *, is_cut: bool = False) -> tuple[int, int]:
     """Return the length of the unit whose repetition covers most of the end of the text, and how many characters it
     covers; zeros if the end does not repeat. Linear, by the Z-function of the reversed text."""
     backward = text[::-1]
@@ -97,26 +129,31 @@ def find_loop(text: str) -> tuple[int, int]:
         matches[start] = length
         if start + length > right:
             left, right = start, start + length
-        if length >= (_FEWEST_TURNS - 1) * start and start + length > best[1]:
+        turns = _FEWEST_LONG_TURNS if is_cut and start >= _LONG_UNIT else _FEWEST_TURNS
+        if length >= (turns - 1) * start and start + length > best[1]:
             best = (start, start + length)
     return best
 
 
+def _is_blank(answer: str, num_tokens: int) -> bool:
+    return not answer.strip() and (num_tokens >= _BLANK_TOKENS or len(answer) >= _SHORTEST)
+
+
 def _describe_loop(text: str, whole: int, *, is_cut: bool) -> str:
-    unit, covered = find_loop(text)
+    unit, covered = find_loop(text, is_cut=is_cut)
     share = covered / len(text) if whole > len(text) else covered / whole
     least = _LOOP_SHARE if is_cut else _STOPPED_LOOP_SHARE
-    if covered < _SHORTEST or not (share >= least or (is_cut and covered >= _LONG_LOOP)):
-        return ""
-    shown = " ".join(text[-unit:].split())[:_QUOTED]
-    return f"a short unit repeats: {shown!r}" if shown else "white space repeats"
+    if covered >= _SHORTEST and (share >= least or (is_cut and covered >= _LONG_LOOP)):
+        return f"a unit of {pluralize(unit, 'character')} repeats {covered // unit} times"
+    runs = sum(run.end() - run.start() for run in _RUN.finditer(text) if run.end() - run.start() >= _SHORTEST)
+    return "short units repeat" if runs >= least * len(text) else ""
 
 
 def _describe_repetition(text: str) -> str:
     """Find loops that vary a little, as sampling makes them."""
     signs = set(text) - _SPACES
     if len(signs) <= _FEW_SIGNS and any(map(str.isalpha, signs)):
-        return f"it consists of {len(signs)} characters: {' '.join(sorted(signs))}"
+        return f"it consists of {len(signs)} different characters"
     words = _WORD.findall(text)
     if len(words) < _FEWEST_WORDS:
         return ""
@@ -163,13 +200,14 @@ def _describe_scripts(question: str, text: str, usual: Container[str] | None) ->
     return f"it is in the wrong script: {max(strange, key=lambda name: counts[name])}"
 
 
-class ScriptHistory:
-    """The main scripts of each specialist's newest answers."""
+class AnswerHistory:
+    """The main scripts of the newest answers of each specialist's trusted lanes, and the texts of each lane's."""
 
     def __init__(self, most: int = 200, known: int = 20, share: float = 0.05) -> None:
         self._known = known
         self._share = share
         self._scripts = defaultdict[str, deque[str]](lambda: deque(maxlen=most))
+        self._texts = defaultdict[str, deque[tuple[int, int]]](lambda: deque(maxlen=_SAME_ANSWERS))
 
     def usual(self, specialist: str) -> frozenset[str] | None:
         """Return the scripts of a share of its answers at least; None if too few answers are known."""
@@ -179,6 +217,17 @@ class ScriptHistory:
         return frozenset(name for name, times in Counter(known).items() if times >= self._share * len(known))
 
     def add(self, specialist: str, answer: str) -> None:
+        """Add a healthy answer of a trusted lane. Others must not make their scripts usual."""
         (name, letters), *_ = [*count_scripts(answer).most_common(1)] if not answer.isascii() else [("Latin", 1)]
         if letters:
             self._scripts[specialist].append(name)
+
+    def describe_same(self, lane_id: str, question: str, answer: str) -> str:
+        """Add the answer of a lane. Return that half of the lane's newest answers, to different questions, are this
+        text; empty if they are not. Data and labels may well be the same."""
+        words = answer.casefold().split()
+        newest, text = self._texts[lane_id], hash(" ".join(words))
+        newest.append((hash(question), text))
+        num_same = len({asked for asked, said in newest if said == text})
+        is_prose = len(words) >= _SAME_WORDS and len(answer) >= _SHORTEST and words[0][0] not in "{["
+        return f"{num_same} different questions got the same text" if is_prose and num_same * 2 >= _SAME_ANSWERS else ""

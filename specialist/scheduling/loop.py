@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from admission.forecast.bookings import AdmissionDecision, Admit, Booking, ReplicaCapacity
 from admission.forecast.controller import AdmissionController
 from admission.forecast.estimates import Estimator, StepInFlight, StepPace, StepPrices, StepShape
-from admission.forecast.reservations import Reservations
+from admission.forecast.places import Places
 from admission.forecast.sweep import SWEEP_SECONDS
 from kvpool import TokenChain, chain_root
 from specialist.engines.base import Engine
@@ -147,7 +147,8 @@ def make_booking(
     hits: PrefixHits = _NO_HITS,
     caller: str = "",
     owner: str = "",
-    reservation: str = "",
+    waits: float | None = None,
+    place: str = "",
 ) -> Booking:
     """Return a request's booking. `exact` states that nothing can end the answer before `max_tokens`; by default, this
     is so if the request has no `stop_ids`. `caller` is the same for all attempts of one request. See Booking for the
@@ -168,7 +169,8 @@ def make_booking(
         adapters=request.lane.adapters,
         caller=caller,
         owner=owner,
-        reservation=reservation,
+        waits=waits,
+        place=place,
     )
 
 
@@ -190,7 +192,7 @@ def new_admission_controller(
     max_waiting: int,
     prices: StepPrices | None,
     jitter: Callable[[], float] = lambda: 0.0,
-    reservations: Reservations | None = None,
+    places: Places | None = None,
 ) -> AdmissionController:
     config, pool = scheduler.config, scheduler.pool
     capacity = ReplicaCapacity(
@@ -202,9 +204,7 @@ def new_admission_controller(
         max_step_tokens=config.max_step_tokens,
         age_bound=config.age_bound,
     )
-    return AdmissionController(
-        capacity, Estimator(prices), step_pace(scheduler), jitter=jitter, reservations=reservations
-    )
+    return AdmissionController(capacity, Estimator(prices), step_pace(scheduler), jitter=jitter, places=places)
 
 
 class RequestControl(Protocol):
@@ -266,26 +266,27 @@ class ReplicaCore:
         max_waiting: int = 256,
         prices: StepPrices | None = None,
         jitter: Callable[[], float] = lambda: 0.0,
-        reservations: Reservations | None = None,
+        places: Places | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.clock = scheduler.clock
-        self.controller = new_admission_controller(scheduler, max_waiting, prices, jitter, reservations)
+        self.controller = new_admission_controller(scheduler, max_waiting, prices, jitter, places)
         self._loop = StepLoop(scheduler, engine)
         self._reporter = StepReporter(scheduler)
         self._gate = AdmissionGate(self.controller, scheduler, scheduler)
         self._events: list[Event] = []
 
     def submit(
-        self, request: Request, *, shadow: bool = False, owner: str = "", reservation: str = ""
+        self, request: Request, *, shadow: bool = False, owner: str = "", waits: float | None = None, place: str = ""
     ) -> AdmissionDecision:
-        """Decide on a request and schedule it if admitted. A refused request of an `owner` may be promised a place,
-        which the owner's next attempt takes by its `reservation`. Raises RequestRefused if it could never run here."""
+        """Decide on a request and schedule it if admitted. A refused request of an `owner` that waits `waits` seconds
+        may get a place, which the owner's next attempt takes by its key (`place`). Raises RequestRefused if it could
+        never run here."""
         if shadow:
             request = replace(request, priority=SHADOW_PRIORITY)
         self.scheduler.check(request)
         hits = peek_prefix_hits(self.scheduler, request)
-        booking = make_booking(request, shadow=shadow, hits=hits, owner=owner, reservation=reservation)
+        booking = make_booking(request, shadow=shadow, hits=hits, owner=owner, waits=waits, place=place)
         decision = self._gate.decide(booking, self.clock.now())
         if isinstance(decision, Admit):
             self.scheduler.submit(request)

@@ -106,13 +106,13 @@ def _admission_source(families: _SpecialistFamilies, service: SpecialistService)
     decisions += [((each, "yes"), num) for each, num in counters.shadow_decisions.items()]
     open_calls, watchers, tokenizing = handler.num_open, len(service.publisher.watchers), preparer.num_tokenizing
     memory = handler.memory.share or 0.0
-    places = service.reservations
+    places = service.places
     num_places, ended = len(places), [((each,), num) for each, num in places.ended.items()]
     yield None  # the rest runs on another thread
     text = "Places in the forecast that are kept for refused callers."
-    yield families.gauge("reserved_places", text, num_places)
-    text = "Reserved places that ended: taken by their caller, lapsed, released because they were not needed."
-    yield families.counters("reserved_places_ended_total", text, ("end",), ended)
+    yield families.gauge("places", text, num_places)
+    text = "Places that ended: taken, lapsed, lost (the caller came in time and was refused), released (not needed)."
+    yield families.counters("places_ended_total", text, ("end",), ended)
     text = "Admission decisions: admitted, deadline_unreachable, would_delay_others, queue_full."
     yield families.counters("verdicts_total", text, ("verdict", "shadow"), decisions)
     text = "Requests shed to admit a request of higher priority."

@@ -233,8 +233,9 @@ class ServedRequest:
     shadow: bool = False
     structure: Structure | None = None
     embed: bool = False  # whether the caller wants the prompt's embedding instead of an answer
-    reserve_for: str = ""  # to whom a place may be promised if the request is refused; empty if none is wanted
-    reservation: str = ""  # the key of the place that was promised for this request
+    place_for: str = ""  # for whom a place may be kept
+    place: str = ""  # the key of the place that is kept for this request
+    waits: float | None = None  # seconds for which the caller waits for a place; None if it wants none
 
     # Filled in by preparation.
     request: Request = field(init=False)  # its id is the replica's own, because ids of callers may repeat

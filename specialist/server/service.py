@@ -12,7 +12,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from admission.forecast.bookings import Refuse
-from admission.forecast.reservations import KEPT_SECONDS, Reservations
+from admission.forecast.places import KEPT_SECONDS, Places
 from octet import __version__
 from octet.rpc import refusal
 from octet.rpc.handlers import Context, HealthService, streaming_handler, unary_handler, write_message
@@ -34,7 +34,7 @@ from specialist.server.validation import REQUEST_BYTES, GenerateLimits, Generate
 
 SERVICE_NAME: str = wire.DESCRIPTOR.services_by_name["Specialist"].full_name
 ServingState = Literal["warming", "open", "draining", "failed"]
-_KEY_BYTES = 16  # of a reservation's key, which cannot be guessed
+_KEY_BYTES = 16  # of a place's key, which cannot be guessed
 _SERVING, _NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 _CLOSED_REFUSALS = {"warming": refusal.not_ready, "draining": refusal.draining, "failed": refusal.replica_failed}
 
@@ -49,7 +49,7 @@ class GenerateHandler:
         engine: EngineThread,
         preparer: RequestPreparer,
         publisher: LoadPublisher,
-        reservations: Reservations,
+        places: Places,
         memory: MemoryGuard,
         tracing: ReplicaTracing | None = None,
     ) -> None:
@@ -59,7 +59,7 @@ class GenerateHandler:
         self._preparer = preparer
         self._publisher = publisher
         self._controller = publisher.controller
-        self._reservations = reservations
+        self._places = places
         self._gate = AdmissionGate(publisher.controller, replica.scheduler, engine)
         self.memory = memory
         self._tracing = tracing
@@ -107,7 +107,8 @@ class GenerateHandler:
         self.memory.check(can_wait=served.shadow)
         # Refuse the request before it is tokenised if the queue is full and it outranks no request in it.
         refuse = self._controller.refuse_if_full(served.priority, self._clock.now(), shadow=served.shadow)
-        if refuse is not None and served.reservation not in self._reservations:
+        wanted = "" if served.waits is None else served.place_for
+        if refuse is not None and not self._places.may_serve(wanted, served.place, self._clock.now()):
             self._refuse(served, refuse)
         await self._preparer.prepare(served, context.time_remaining())
         request_id = served.request.request_id
@@ -150,16 +151,15 @@ class GenerateHandler:
         self.counters.count(refuse, shadow=served.shadow)
         self._publisher.notify()
         refusal = admission_refusal(refuse, self._settings.max_waiting)
-        if refuse.reservation:
+        if refuse.place:
             instance, kept_ms = self._publisher.process.instance, round(KEPT_SECONDS * 1000)
-            promise = wire.Reservation(instance=instance, key=refuse.reservation, kept_ms=kept_ms)
-            refusal.error.reservation.CopyFrom(promise)
+            refusal.error.place.CopyFrom(wire.Place(instance=instance, key=refuse.place, kept_ms=kept_ms))
         raise refusal
 
-    async def release_reservations(self, message: wire.ReleaseReservationsRequest) -> wire.ReleaseReservationsResponse:
+    async def release_places(self, message: wire.ReleasePlacesRequest) -> wire.ReleasePlacesResponse:
         for key in message.keys:
-            self._reservations.end(key, "released")
-        return wire.ReleaseReservationsResponse()
+            self._places.end(key, "released")
+        return wire.ReleasePlacesResponse()
 
     async def _relay(self, served: ServedRequest, context: Context) -> None:
         stream = served.stream
@@ -242,14 +242,14 @@ class SpecialistService:
         self._validator = GenerateValidator(
             GenerateLimits(replica.context, replica.codec.vocab_size, can_embed=replica.model.hidden_size > 0)
         )
-        self.reservations = Reservations(lambda: random.randbytes(_KEY_BYTES).hex())
+        self.places = Places(lambda: random.randbytes(_KEY_BYTES).hex())
         self.controller = new_admission_controller(
-            replica.scheduler, settings.max_waiting, replica.prices, random.random, self.reservations
+            replica.scheduler, settings.max_waiting, replica.prices, random.random, self.places
         )
         self.preparer = RequestPreparer(replica, settings, self._validator, random)
         self.publisher = LoadPublisher(replica, settings, self.controller)
         self.handler = GenerateHandler(
-            replica, settings, engine, self.preparer, self.publisher, self.reservations, memory, tracing
+            replica, settings, engine, self.preparer, self.publisher, self.places, memory, tracing
         )
         self.exposition = Exposition({"specialist": replica.lane.specialist})
         self._loading = asyncio.Lock()
@@ -280,9 +280,7 @@ class SpecialistService:
             "UnloadAdapter": unary(wire.UnloadAdapterRequest, wire.UnloadAdapterResponse, self._unload_adapter),
             "Drain": unary(wire.DrainRequest, wire.DrainResponse, self._drain),
             "CountTokens": unary(wire.GenerateRequest, wire.CountTokensResponse, self.handler.count_tokens),
-            "ReleaseReservations": unary(
-                wire.ReleaseReservationsRequest, wire.ReleaseReservationsResponse, self.handler.release_reservations
-            ),
+            "ReleasePlaces": unary(wire.ReleasePlacesRequest, wire.ReleasePlacesResponse, self.handler.release_places),
             "Describe": unary(wire.DescribeRequest, wire.DescribeResponse, self._describe),
             "GetMetrics": unary(wire.GetMetricsRequest, wire.GetMetricsResponse, self._get_metrics),
         }

@@ -72,6 +72,7 @@ class GenerateLimits:
             "priority": Range(-1000, 1000),
             "timeout_ms": Range(1, _DAY_MS),
             "first_token_timeout_ms": Range(1, _DAY_MS),
+            "wait_ms": Range(0, _DAY_MS),
             "context_size": Range(MIN_CONTEXT, self.context),
             "min_interval_ms": Range(0, 60_000),
             "heartbeat_ms": Range(10, 60_000),  # limits the work that many watchers can cause
@@ -95,8 +96,8 @@ class GenerateLimits:
             "path": 4096,
             "tenant_salt": 64,
             "session_key": 64,
-            "reserve_for": 64,
-            "reservation": 64,
+            "place_for": 64,
+            "place": 64,
             "structure.json_schema": _SCHEMA_BYTES,
             "structure.regex": 8 << 10,
             "structure.choice": 64 << 10,  # of all choices together
@@ -178,8 +179,9 @@ class GenerateValidator(FieldChecks):
             shadow=message.shadow,
             structure=self._structure(message),
             embed=message.embed,
-            reserve_for=self.identifier("reserve_for", message.reserve_for),
-            reservation=self.identifier("reservation", message.reservation),
+            place_for=self.identifier("place_for", message.place_for),
+            place=self.identifier("place", message.place),
+            waits=self.seconds(message, "wait_ms"),
         )
 
     def _check_embed(self, message: wire.GenerateRequest, prompt: Prompt) -> None:

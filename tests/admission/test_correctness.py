@@ -40,6 +40,8 @@ standings = st.builds(
     since=st.floats(START - 200, START),
     transition_at=times,
     below_since=times,
+    below_by=st.sampled_from(["", "cpp"]),
+    demoted_by=st.sampled_from(["", "cpp"]),
     above_since=times,
     hold=st.sampled_from([None, "open", "closed"]),
     hold_by=st.text(max_size=5),
@@ -345,12 +347,17 @@ def test_a_breaker_survives_the_store(standing: BreakerRecord) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"state": "open"}, {"hold": "tight"}, {"since": "yesterday"}, {"below_since": True}, {"transition_at": [1]}],
+    [
+        *({"state": "open"}, {"hold": "tight"}, {"since": "yesterday"}, {"below_since": True}, {"transition_at": [1]}),
+        {"demoted_by": 1},
+    ],
 )
 def test_an_invalid_breaker_document_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="breaker"):
         BreakerRecord.from_body(BreakerRecord().to_body() | change)
     body = BreakerRecord().to_body()
+    older = {name: value for name, value in body.items() if name not in ("below_by", "demoted_by", "collapse", "usual")}
+    assert BreakerRecord.from_body(older) == BreakerRecord()
     del body["below_since"]
     with pytest.raises(ValueError, match="below_since"):
         BreakerRecord.from_body(body)

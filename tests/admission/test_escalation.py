@@ -1,6 +1,7 @@
 """Escalation moves only the intent that overloads, only by steps that help, and back as soon as its requests fit."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -39,7 +40,7 @@ rules = st.builds(
     min_requests=st.integers(1, 50),
     sustain=st.floats(1, 30),
     relax=st.floats(1, 120),
-    threshold_step=st.one_of(st.just(0.0), st.floats(0.01, 1)),
+    threshold_step=st.one_of(st.just(0.0), st.floats(0, 1)),
     max_threshold=st.floats(0, 1),
     floor_step=st.integers(1, 9),
     max_floor=st.integers(0, 9),
@@ -121,13 +122,15 @@ def test_a_refusing_specialist_has_an_intent_that_overloads(view: EscalationView
 
 @given(base=bases, rules=rules)
 @example(base=KnobBase(0.0, 0), rules=replace(RULES, max_threshold=1e-12))
+@example(base=KnobBase(0.0, 0), rules=replace(RULES, max_threshold=1.0, threshold_step=1e-300))
 def test_each_step_raises_one_knob_within_its_bounds(base: KnobBase, rules: EscalationConfig) -> None:
     most = base.most_steps(rules)
     assert base.raised(KnobSteps(), rules) == (base.threshold, base.floor)
     assert base.raised(KnobSteps(most.threshold + 3, most.floor + 3), rules) == base.raised(most, rules)
     thresholds = [base.raised(KnobSteps(number, 0), rules)[0] for number in range(most.threshold + 1)]
     floors = [base.raised(KnobSteps(0, number), rules)[1] for number in range(most.floor + 1)]
-    assert all(0 < after - before <= rules.threshold_step + 1e-6 for before, after in pairwise(thresholds))
+    step = max(0.01, rules.threshold_step)  # the confidence of requests is counted in percent
+    assert all(0 < after - before <= step + 1e-6 for before, after in pairwise(thresholds)) and len(thresholds) <= 102
     assert all(0 < after - before <= rules.floor_step for before, after in pairwise(floors))
     assert floors[-1] == max(base.floor, rules.max_floor)
     if rules.threshold_step:
@@ -165,6 +168,29 @@ def test_a_step_up_helps_and_withholds_no_more_than_the_excess(
     withheld = sum(num for kind, num in asked.items() if kind.priority < lowest)
     assert 0 < withheld <= view.excess + 1e-6
     assert max(kind.priority for kind in asked) >= lowest, "the highest priority is never refused"
+
+
+@given(views, st.integers(0, 4), st.integers(0, 9))
+def test_it_is_said_why_no_step_helps(view: EscalationView, threshold: int, floor: int) -> None:
+    most = view.base.most_steps(view.rules)
+    steps = KnobSteps(min(threshold, most.threshold), min(floor, most.floor))
+    if not view.is_hot or view.step_up(steps) is not None:
+        return
+    why = view.why_no_step(steps)
+    assert f"{view.total.refused} of {view.total.asked} requests refused" in why
+    if named := re.search(r"a floor of (\d) would withhold (\d+) requests, of which only (\d+)", why):
+        lowest, withheld, excess = map(int, named.groups())
+        below = [num.asked for kind, num in view.own.classes.items() if kind.priority < lowest]
+        assert sum(below) == withheld > view.excess == pytest.approx(excess, abs=0.51)
+
+
+def test_low_priorities_that_are_more_than_the_excess_stay_as_the_specialist_refuses_them() -> None:
+    view = view_of({LOW: DemandCounts(20, 40), HIGH: DemandCounts(38, 2)})
+    assert view.is_hot and view.step_up(KnobSteps()) is None
+    assert view.why_no_step(KnobSteps()) == (
+        "42 of 100 requests refused within 10 s, and no step of escalation helps: no threshold would move a recent "
+        "request; a floor of 3 would withhold 60 requests, of which only 42 are too many"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
 """Learned floors: what is learned, when a lane is below its floor, and how rarely that happens by chance."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from admission.breakers import BreakerRecord, advance_breaker, choose_correctness_rules
@@ -144,6 +145,86 @@ def test_one_verifier_is_enough_to_be_below_the_floor() -> None:
     _, transition = advance_breaker(record, standing.counts, CONFIG.breach, rules)
     assert transition is not None and (transition.what, transition.after) == ("trip", "shadow_only")
     assert transition.why == "0 of 80 passed (0.0%), the floor is 10.0% (learned); below it for 10 min"
+
+
+LOOK = CONFIG.window / 12
+BOTH = {"cpp": Floor(0.5), "non_empty": Floor(0.9)}
+History = list[dict[str, Counts]]
+shares = st.sampled_from((0.0, 0.4, 0.6, 1.0))
+histories = st.lists(
+    st.builds(
+        lambda numbers, passed: {
+            name: Counts(round(number * share), number - round(number * share))
+            for name, number, share in zip(BOTH, numbers, passed, strict=True)
+        },
+        st.tuples(st.sampled_from((0, 15, 100)), st.sampled_from((0, 15, 100))),
+        st.tuples(shares, shares),
+    ),
+    max_size=12,
+).flatmap(lambda looks: st.tuples(*(st.integers(1, 16) for _ in looks)).map(lambda n: [*zip(looks, n, strict=True)]))
+"""Counts by verifier, and for how many looks they stay. The window is twelve looks long, and a breach less than one."""
+
+
+def live(history: list[tuple[dict[str, Counts], int]], breach: float = CONFIG.breach) -> list[tuple[str, History]]:
+    """Look at the breaker again and again. Return its transitions, and everything that was seen until each."""
+    record, seen = BreakerRecord(), History()
+    moves: list[tuple[str, History]] = []
+    for counted in [counted for counted, number in history for _ in range(number)]:
+        seen.append(counted)
+        found = find_standing(BOTH, tally_of(counted), CONFIG.min_samples, "cpp", record.below_by, record.demoted_by)
+        rules = choose_correctness_rules(replace(CONFIG, breach=breach), found.floor, verifier=found.verifier)
+        record, transition = advance_breaker(record, found.counts, len(seen) * LOOK, rules)
+        assert BreakerRecord.from_body(json.loads(json.dumps(record.to_body()))) == record
+        if transition is not None:
+            moves.append((transition.what, [*seen]))
+    return moves
+
+
+def shows(counted: dict[str, Counts], name: str) -> bool | None:
+    """Whether the verifier shows that the lane is at its floor; None if it has judged too few answers."""
+    counts = counted[name]
+    return None if counts.rate is None or counts.total < CONFIG.min_samples else counts.rate >= BOTH[name].rate
+
+
+@given(histories)
+def test_a_lane_recovers_by_the_verifier_that_demoted_it(history: list[tuple[dict[str, Counts], int]]) -> None:
+    demoted_by: set[str] = set()
+    for what, seen in live(history):
+        if what == "trip":
+            demoted_by = {name for name in BOTH if shows(seen[-1], name) is False}
+        else:
+            reached = {name for name in BOTH if shows(seen[-1], name)}
+            assert what == "relapse" or reached & demoted_by, f"{what} by {reached}, demoted by {demoted_by}"
+            demoted_by |= {name for name in BOTH if what == "relapse" and shows(seen[-1], name) is False}
+
+
+GOOD = {"cpp": Counts(100, 0), "non_empty": Counts(100, 0)}
+TURNS = [GOOD | {"cpp": Counts(0, 100)}, GOOD | {"non_empty": Counts(0, 100)}] * 10
+
+
+@given(histories, st.integers(1, 5))
+@example([(each, 2) for each in TURNS], 2)
+def test_one_verifier_is_below_its_floor_for_the_whole_breach(
+    history: list[tuple[dict[str, Counts], int]], looks: int
+) -> None:
+    for what, seen in live(history, breach=looks * LOOK):
+        if what in ("trip", "relapse"):
+            assert any(all(shows(each, name) is not True for each in seen[-looks - 1 :]) for name in BOTH)
+
+
+def test_many_good_answers_by_another_verifier_restore_no_lane() -> None:
+    bad, few = {"cpp": Counts(0, 80)}, {"cpp": Counts(0, 15)}
+    others = {"non_empty": Counts(200, 0)}
+    history = [(bad | others, 3), (few | others, 40), ({"cpp": Counts(20, 0)} | others, 1), (few | others, 11)]
+    assert [what for what, _ in live(history)] == ["trip", "recover"], "fifteen failures are too few to count for cpp"
+    assert [what for what, _ in live([*history, ({"cpp": Counts(20, 0)} | others, 12)])][2:] == ["close"]
+
+
+def test_two_verifiers_below_their_floors_in_turn_are_no_breach_and_both_at_once_are_one() -> None:
+    assert live([(each, 2) for each in TURNS], breach=2 * LOOK) == []
+    worse = [{"cpp": Counts(0, 100), "non_empty": Counts(8 * n, 100 - 8 * n)} for n in (0, 10)]
+    worst = [each | {"cpp": Counts(number, 100 - number)} for each in worse for number in (0, 40)]
+    assert [what for what, _ in live([(each, 1) for each in worst], breach=2 * LOOK)] == ["trip"]
 
 
 def test_few_answers_below_a_learned_floor_prove_nothing_and_a_pinned_one_is_strict() -> None:

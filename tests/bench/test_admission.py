@@ -157,10 +157,10 @@ def test_only_answers_in_time_within_the_window_count_for_rates(
 @pytest.mark.parametrize("by_priority", [False, True], ids=["fcfs", "priority"])
 def test_served_below_uses_the_priority_of_the_caller(by_priority: bool) -> None:
     clock = ManualClock()
-    door = QueueAdmission(step_loop(PLANT, clock, seed=1), clock, length=4, by_priority=by_priority)
-    assert door.ask(offer(1, priority=3).request()) is None
-    assert door.step()
-    assert [door.serves_below(priority) for priority in (0, 3, 5)] == [False, False, True]
+    system = QueueAdmission(step_loop(PLANT, clock, seed=1), clock, length=4, by_priority=by_priority)
+    assert system.ask(offer(1, priority=3).request()) is None
+    assert system.step()
+    assert [system.serves_below(priority) for priority in (0, 3, 5)] == [False, False, True]
 
 
 def test_a_miss_counts_unless_all_lower_priorities_were_shed() -> None:

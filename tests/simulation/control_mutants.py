@@ -15,9 +15,9 @@ IN_THE_CORRECTNESS_BREAKER = (
     Mutant(
         "demoted on too few",
         CORRECTNESS,
-        "advance_breaker",
-        "counts.total < rules.min_samples",
-        "counts.total < 1",
+        "_is_below",
+        "counts.total >= rules.min_samples",
+        "counts.total >= 1",
         laws=("few samples never move a correctness breaker",),
     ),
     Mutant(
@@ -107,8 +107,8 @@ IN_ESCALATION = (
         "a fallback has a fallback",
         router.routing.dispatch_plan._Planning,
         "_first_specialist",
-        "fallback = self._fallback(primary.name)",
-        "fallback = self._fallback(self._fallback(primary.name) or primary.name)",
+        "*self._fallbacks(primary.name)",
+        "*(far for near in self._fallbacks(primary.name) for far in self._fallbacks(near) or (near,))",
         laws=("only a chosen specialist answers",),
     ),
     Mutant(
@@ -139,7 +139,7 @@ IN_ESCALATION = (
         "a floor that withholds too much",
         ESCALATION.EscalationView,
         "step_up",
-        "if floor > highest or withheld > self.excess + 1e-9:",
+        "if withheld > self.excess + 1e-9:",
         "if False:",
         laws=("no floor withholds more requests than are refused",),
     ),

@@ -13,7 +13,7 @@ from tests.simulation.script import draw
 
 NUM_SEEDS = 1000
 NUM_QUICK_SEEDS = 100
-ONCE_BROKEN = (524, 1684)
+ONCE_BROKEN = (271, 524, 734, 1684)
 """Seeds that found a bug and are not among the quick ones."""
 _SHARE = 20
 

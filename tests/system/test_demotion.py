@@ -16,6 +16,7 @@ from tests.system.harness import (
     audit,
     breaker,
     ensemble,
+    operate,
     router,
     running_replicas,
 )
@@ -74,3 +75,22 @@ async def test_code_that_stops_compiling_demotes_its_specialist() -> None:
         assert (info.state, info.verifier) == ("shadow_only", "cpp")
         assert info.pass_rate < 0.8 and info.samples >= 3
         assert [move.what for move in moves_of(await audit(routed))] == ["trip"]
+
+
+async def test_no_caller_and_no_operator_reads_a_collapsed_answer_in_the_reason() -> None:
+    """The reason of a demotion reaches every tenant, so it describes the answers and quotes none."""
+    patient = CorrectnessConfig(sample_rate=1.0, fresh_sample_rate=1.0, window=600.0)
+    secret = "tok-4711"
+    async with (
+        running_replicas("writer", "editor") as replicas,
+        router(replicas, ensemble("memory", patient)) as routed,
+    ):
+        replicas.scripts["writer"].text = f"{secret} " * 100
+        await ask_until(routed, "editor")
+        fallen, forced = await ask(routed), await ask(routed, force_specialists=["writer"])
+        assert fallen.receipt is not None and forced.error is not None and forced.receipt is not None
+        assert "of the last 12 judged answers are" in fallen.receipt.between.why
+        assert "degenerate (a unit of 9 characters repeats" in forced.error.message
+        overview = await operate(routed, "GetOverview", wire.GetOverviewRequest(), wire.Overview)
+        shown = (fallen.receipt, forced.error, forced.receipt, overview, await breaker(routed), *await audit(routed))
+        assert not [each for each in shown if "4711" in str(each) or "tok-" in str(each)]

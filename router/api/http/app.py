@@ -43,14 +43,15 @@ from router.api.http.openapi import openapi_document
 from router.api.http.responses import ResponsesApi
 from router.dispatch.replicas.fleet import Fleet
 from router.jobs.manager import JobManager
-from router.request import start_call_ticket, start_call_trace
-from router.routing.validation import REQUEST_BYTES
+from router.request import CallTicket, start_call_ticket, start_call_trace
+from router.routing.validation import MAX_TIMEOUT_MS, REQUEST_BYTES
 from router.serving import RequestServer
 from router.store.store import Store
 
 _log = logging.getLogger(__name__)
 _ID_BYTES = 16
-_TICKET = errors.TICKET_HEADER.encode()
+_TICKET, _WAIT = errors.TICKET_HEADER.encode(), errors.WAIT_HEADER.encode()
+_MAX_DIGITS = 12  # of the time for which a caller waits for a place
 _MAX_BODY_BYTES = 2 * REQUEST_BYTES  # JSON may take three bytes for each byte of a letter that is not ASCII
 _MAX_CONCURRENT_BODY_BYTES = 64 << 20
 _PROBES = (
@@ -112,7 +113,7 @@ class App:
         request_id = scope["request_id"] = secrets.token_hex(_ID_BYTES)
         scope["app"] = self  # without an app in the scope, Starlette answers unknown paths itself
         trace = start_call_trace()
-        start_call_ticket(next((value for name, value in scope["headers"] if name == _TICKET), b"").decode("latin-1"))
+        start_call_ticket(_read_ticket(scope))
         has_started, is_anthropic = False, errors.is_anthropic_call(scope)
 
         async def send_with_headers(message: Message) -> None:
@@ -199,6 +200,13 @@ async def _error_response(request: Request, error: Exception) -> Response:
     if not isinstance(error, errors.ApiError):
         raise error
     return error_response(error, request.scope)
+
+
+def _read_ticket(scope: Scope) -> CallTicket:
+    given = {name: value for name, value in scope["headers"] if name in (_TICKET, _WAIT)}
+    wait = given.get(_WAIT, b"")
+    wait_ms = min(int(wait), MAX_TIMEOUT_MS) if wait.isdigit() and len(wait) <= _MAX_DIGITS else None
+    return CallTicket(given.get(_TICKET, b"").decode("latin-1"), wait_ms)
 
 
 class RouteTable:

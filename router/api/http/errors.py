@@ -25,6 +25,7 @@ SERVER = "server_error"
 TIMEOUT = "timeout_error"
 CONTEXT_LENGTH = "context_length_exceeded"
 TICKET_HEADER = "octet-ticket"
+WAIT_HEADER = "octet-wait-ms"
 _TOO_LONG = "prompt is too long"
 _RETRIED_STATUSES = (408, 409, 429)
 _ANTHROPIC_PATH = "/v1/messages"

@@ -114,6 +114,18 @@ _RETRY = {
     "retry-after": {"schema": _COUNT, "description": "seconds, rounded up"},
     "retry-after-ms": {"schema": _COUNT, "description": "milliseconds"},
 }
+_TICKET: JsonSchema = {"schema": _STRING, "description": "a place that is kept; send it with the retry"}
+_TICKETS = tuple(
+    {"name": name, "in": "header", "required": False, "schema": schema, "description": about}
+    for name, schema, about in (
+        (errors.TICKET_HEADER, _STRING, "the ticket of an earlier refusal of the same request"),
+        (
+            errors.WAIT_HEADER,
+            _DIGITS,
+            "asks for a ticket, and says for how many milliseconds a place may be waited for",
+        ),
+    )
+)
 _QUESTION = "undefined reference to vtable"
 _MESSAGE_LIST = [{"role": "user", "content": _QUESTION}]
 _CHAT = {"model": "octet", "messages": _MESSAGE_LIST, "max_tokens": 64}
@@ -198,6 +210,8 @@ def _errors(statuses: Iterable[int], envelope: str) -> dict[str, Any]:
         found[str(status)] = _response(_ERROR_DESCRIPTIONS[status], {"application/json": {"schema": _ref(envelope)}})
         if status in (429, 503):
             found[str(status)]["headers"] = _REQUEST_ID | _RETRY
+        if status == 429:
+            found[str(status)]["headers"] |= {errors.TICKET_HEADER: _TICKET}
     return found
 
 
@@ -207,7 +221,14 @@ def _add_inference(paths: _Paths) -> None:
         found = _response("the answer", {"application/json": {"schema": _ref(schema)}, "text/event-stream": {}})
         responses = {"200": {**found, "headers": _REQUEST_ID | _SLO}}
         summary, what = "an answer, whole or as server-sent events", (body, example)
-        paths.add(f"POST {path}", name, summary, responses, errors=_ANSWER_ERRORS, body=what, envelope=envelope)
+        paths.add(
+            *(f"POST {path}", name, summary),
+            responses,
+            *_TICKETS,
+            errors=_ANSWER_ERRORS,
+            body=what,
+            envelope=envelope,
+        )
 
     prompt = {"model": "octet", "prompt": _QUESTION, "max_tokens": 64}
     answer("/v1/chat/completions", "chat", "ChatRequest", _CHAT, "ChatCompletion")

@@ -64,6 +64,10 @@ class Fleet:
     def replicas(self) -> list[Replica]:
         return [replica for each in self.replica_sets.values() for replica in each.replicas.values()]
 
+    def find_instance(self, instance: str) -> Replica | None:
+        """Return the replica whose process has this id."""
+        return next((each for each in self.replicas if each.instance == instance), None)
+
     @property
     def dispatch(self) -> DispatchConfig:
         return self._ensemble.dispatch

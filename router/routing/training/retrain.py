@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
-from math import comb
+from math import exp, fsum, lgamma, log
 from typing import get_args
 
 import numpy as np
@@ -44,9 +44,12 @@ class ShadowExamples:
 
 
 def collect_examples(comparisons: Iterable[Comparison], labels: Sequence[str]) -> ShadowExamples:
-    """Return an example for each request of which exactly one answer passed: its label is the specialist that gave this
-    answer. Equal prompts are all trained on or all held back. Raises ValueError for invalid features."""
-    trained, held_back, left_out = list[LabelledPrompt](), list[LabelledPrompt](), Counter[str]()
+    """Return an example for each prompt to which one specialist gave the only answer that passed: its label is this
+    specialist. A prompt counts once, however often it was sent; if that gave several labels, it has the most frequent
+    one. It is trained on or held back. Raises ValueError for invalid features."""
+    left_out = Counter[str]()
+    found: dict[float, Counter[str]] = {}
+    firsts: dict[float, LabelledPrompt] = {}
     for comparison in comparisons:
         outcomes = comparison.primary_outcome, comparison.shadow_outcome
         label = {("passed", "failed"): comparison.primary, ("failed", "passed"): comparison.shadow}.get(outcomes)
@@ -60,8 +63,14 @@ def collect_examples(comparisons: Iterable[Comparison], labels: Sequence[str]) -
             left_out["without text and features"] += 1
         else:
             example = _to_example(comparison, label)
-            (held_back if _draw(example) < _HELD_BACK else trained).append(example)
-    return ShadowExamples(tuple(trained), tuple(held_back), tuple(sorted(left_out.items())))
+            key = _draw(example)
+            left_out["repeated prompts"] += key in firsts
+            firsts.setdefault(key, example)
+            found.setdefault(key, Counter())[label] += 1
+    examples = {key: replace(example, label=found[key].most_common(1)[0][0]) for key, example in firsts.items()}
+    trained = tuple(each for key, each in examples.items() if key >= _HELD_BACK)
+    held_back = tuple(each for key, each in examples.items() if key < _HELD_BACK)
+    return ShadowExamples(trained, held_back, tuple(sorted((+left_out).items())))
 
 
 def _to_example(comparison: Comparison, label: str) -> LabelledPrompt:
@@ -146,7 +155,7 @@ def judge_retrained(
     retrained = decode_model(data)
     before, after = (_measure(each, examples.held_back) for each in (base, retrained))
     won, lost = int((after.right & ~before.right).sum()), int((before.right & ~after.right).sum())
-    chance = sum(comb(won + lost, wins) for wins in range(won, won + lost + 1)) / 2 ** (won + lost)
+    chance = _chance_of_wins(won, won + lost)
     known, now = (_measure(each, reference).figures for each in (base, retrained))
     refusals = []
     if len(examples.held_back) < MIN_HELD_BACK:
@@ -165,6 +174,12 @@ def judge_retrained(
     num, left_out = len(examples.trained), examples.left_out
     both = base.digest, retrained.digest
     return GateReport(*both, num, left_out, figures, won, lost, chance, (known, now), margin, tuple(refusals))
+
+
+def _chance_of_wins(won: int, total: int) -> float:
+    """Return the probability of at least this many wins among so many fair draws."""
+    ways = (lgamma(total + 1) - lgamma(wins + 1) - lgamma(total - wins + 1) for wins in range(won, total + 1))
+    return min(1.0, fsum(exp(each - total * log(2)) for each in ways))
 
 
 @dataclass(frozen=True, slots=True)

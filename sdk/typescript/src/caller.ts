@@ -1,6 +1,7 @@
 /** Calls with retries and a time limit, shared by all parts of a client. */
 
 import { Deadline } from "./deadline.js";
+import { invalid } from "./errors.js";
 import { type RetryBudget, type RetryPolicy, RetrySchedule } from "./retry.js";
 import { type Call, type Transport, readJson } from "./transport.js";
 
@@ -9,6 +10,8 @@ export interface CallOptions {
   readonly signal?: AbortSignal;
   /** For the whole call, including retries and the whole answer. */
   readonly timeoutMs?: number;
+  /** How long a request may wait for capacity before its time limits begin to count; by default not at all. */
+  readonly waitMs?: number;
   readonly maxRetries?: number;
   /** The `ticket` of the error that refused the same request before; retries send it by themselves. */
   readonly ticket?: string;
@@ -29,7 +32,8 @@ export class Caller {
 
   /** Throws InvalidRequest. */
   deadline(options: CallOptions, graceMs = 0): Deadline {
-    return new Deadline(this.configuredTimeout(options) ?? DEFAULT_TIMEOUT_MS, options.signal, graceMs);
+    const timeoutMs = this.configuredTimeout(options) ?? DEFAULT_TIMEOUT_MS;
+    return new Deadline(timeoutMs + checkedWait(options), options.signal, graceMs);
   }
 
   /** The timeout of the call or else of the client; undefined if neither is set. */
@@ -37,8 +41,12 @@ export class Caller {
     return options.timeoutMs ?? this.timeoutMs;
   }
 
+  maxRetries(options: CallOptions): number {
+    return options.maxRetries ?? this.policy.maxRetries;
+  }
+
   retrySchedule(options: CallOptions, deadline: Deadline): RetrySchedule {
-    const maxRetries = options.maxRetries ?? this.policy.maxRetries;
+    const maxRetries = this.maxRetries(options);
     return new RetrySchedule({ ...this.policy, maxRetries }, this.budget, deadline.leftMs, Math.random, options.ticket);
   }
 
@@ -69,6 +77,12 @@ export class Caller {
       deadline.end();
     }
   }
+}
+
+/** Throws InvalidRequest. */
+export function checkedWait({ waitMs = 0 }: CallOptions): number {
+  if (!(Number.isFinite(waitMs) && waitMs >= 0)) throw invalid("waitMs", "a number, at least 0", String(waitMs));
+  return waitMs;
 }
 
 const RANDOM_BYTES = 16;

@@ -46,6 +46,7 @@ EXAMPLES: dict[str, Any] = {
     "priority": 7,
     "timeout": 20.0,
     "first_token_timeout": 2.0,
+    "wait": 1.0,
     "session": "s",
     "user": "u",
     "metadata": {"session_id": "m"},
@@ -100,9 +101,9 @@ def test_every_option_sets_its_field() -> None:
     assert set(EXAMPLES) == set(get_type_hints(Options))
     prepared = prepare_request("why?", EXAMPLES)
     assert prepared.message == EVERYTHING
-    assert (prepared.timeouts, prepared.metadata) == ((20.0, 2.0), (("traceparent", TRACE),))
+    assert (prepared.timeouts, prepared.metadata) == ((20.0, 2.0, 1.0), (("traceparent", TRACE),))
     unset = set(wire.InferRequest.DESCRIPTOR.fields_by_name) - {field.name for field, _ in EVERYTHING.ListFields()}
-    own = {"timeout_ms", "first_token_timeout_ms", "embed"}
+    own = {"timeout_ms", "first_token_timeout_ms", "wait_ms", "embed"}
     assert unset == own, "every other field must be set by an option"
 
 

@@ -1,5 +1,6 @@
 """Sets of processes that crash, hang, print a lot, or ignore signals: `python -m tests.octet.supervisor.processes`."""
 
+import errno
 import itertools
 import os
 import signal
@@ -19,6 +20,7 @@ from octet.supervisor.supervisor import Supervisor, SupervisorTimeouts
 QUICK = BackoffDelays(first=0.02, most=0.1, healthy=30)
 # Each beat takes 0.05 s. Together they last longer than the hang and start timeouts of every process set.
 NUM_BEATS = 60
+NUM_FAILED_ORDERS = 4
 NUM_WRITERS, NUM_LINES = 6, 1500
 
 
@@ -128,10 +130,12 @@ def printing(events: EventFile, status: StatusReporter) -> int:
 
 
 def change_processes(events: EventFile, supervisor: Supervisor) -> None:
-    """Once `back` is ready, add an optional process that refuses to start, one that is killed at its first start, and
-    one that is retired again as soon as it is ready."""
+    """Once `back` is ready, fail a few times, then add an optional process that refuses to start, one that is killed at
+    its first start, and one that is retired again as soon as it is ready."""
     names = ("refusing", "killed-once", "passing")
     is_back_ready = any(process.name == "back" and process.was_ready for process in supervisor.processes)
+    if is_back_ready and events.count("asked") <= NUM_FAILED_ORDERS:
+        raise OSError(errno.ENOSPC, "no space left on device")
     if is_back_ready and events.count("added") == 1:
         roles = (partial(wrong, events, 1), partial(crashing, events, 1), partial(steady, events, "passing"))
         for name, role in zip(names, roles, strict=True):

@@ -115,6 +115,7 @@ def test_optional_processes_come_and_go(tmp_path: Path) -> None:
         awaited = {refused, "passing ended", "crashing ready"}
         running.until(lambda: awaited <= {*running.events})
         running.until(lambda: "passing was stopped" in running.logged)
+        assert running.logged.count("cannot be changed as ordered; trying again: OSError(28, 'no space") == 1
         assert "refusing cannot start and is given up" in running.logged
         assert running.events.count("wrong started") == 1 and running.events.count("passing ready") == 1
         assert running.events.count("crashing started") == 2, "a kill before it was ready is no refusal"

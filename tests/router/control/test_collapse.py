@@ -2,13 +2,19 @@
 A healthy lane whose answers are long and cut is not."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import sysconfig
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from admission.collapse import DEGENERATE, SPAN, cut_signal
 from octet.config.ensemble import CorrectnessConfig, LanesConfig, SpecialistConfig
+from router.control.collapse import RECENT
+from router.verify.degenerate import describe_degeneration
 from tests.router.control.harness import (
     NOW,
     SIGNED,
@@ -20,8 +26,10 @@ from tests.router.control.harness import (
     running_control,
 )
 
-CUT = cut_signal(256)
-WHAT = "a short unit repeats: 'Z.'"
+ROOT = Path(__file__).parents[3]
+CUT, CUT_LONG = cut_signal(256), cut_signal(1024)
+QUESTIONS = count()
+WHAT = "a unit of 3 characters repeats 160 times"
 LASTING = changed(
     correctness=CorrectnessConfig(window=100_000.0),
     specialists=(SpecialistConfig("algo", fallback="stl"), SpecialistConfig("stl"), SpecialistConfig("debug")),
@@ -42,12 +50,21 @@ def run_scenario(
     asyncio.run(run())
 
 
-def judge(harness: ControlHarness, signals: Mapping[str, bool], *, candidate: bool = False, tenant: str = "") -> None:
+def judge(
+    harness: ControlHarness,
+    signals: Mapping[str, bool],
+    *,
+    candidate: bool = False,
+    tenant: str = "",
+    question: str = "",
+) -> None:
+    """Judge an answer; without a `question`, to one that was not asked before."""
     status = harness.status("algo")
     lane = status.candidate if candidate else status.lane
     assert lane is not None
     what = WHAT if signals.get(DEGENERATE) else ""
-    harness.control.record_signals(lane.lane_id, "algo", tenant, signals, what)
+    question = question or f"question {next(QUESTIONS)}"
+    harness.control.record_signals(lane.lane_id, "algo", tenant, question, signals, what)
 
 
 async def judge_until(
@@ -169,15 +186,36 @@ def test_a_recovering_lane_that_collapses_again_is_demoted_at_once(tmp_path: Pat
     run_scenario(tmp_path, scenario, correctness=CorrectnessConfig(window=WINDOW))
 
 
-def test_ten_thousand_long_and_cut_answers_of_a_healthy_lane_do_not_trip(tmp_path: Path) -> None:
+def real_texts(random: Random, most: int) -> Iterator[str]:
+    """Yield parts of Python's standard library and of the documentation, as long as answers are."""
+    library = Path(sysconfig.get_paths()["stdlib"])
+    files = [*random.sample(sorted(library.glob("*.py")), 60), *sorted((ROOT / "docs").glob("*.md"))]
+    texts = [text for each in files if len(text := each.read_text(errors="replace")) > 3000]
+    for _ in range(most):
+        text, size = random.choice(texts), random.randint(200, 1500)
+        start = random.randrange(len(text) - size)
+        yield text[start : start + size]
+
+
+def test_ten_thousand_long_answers_of_a_healthy_lane_do_not_trip(tmp_path: Path) -> None:
+    """Half of them are cut. A seventh of the prompts always loop, and each prompt is asked a dozen times in a row."""
+
     async def scenario(harness: ControlHarness) -> None:
-        random = Random(5)
-        for number in range(10_000):
-            judge(harness, {DEGENERATE: random.random() < 0.02, CUT: random.random() < 0.97})
+        random, num_flagged = Random(5), 0
+        for number, text in enumerate(real_texts(random, 10_000)):
+            prompt = number // 12 * 7919 % 400
+            is_cut = prompt % 7 == 0 or random.random() < 0.5
+            answer = text + " and so on" * 300 if prompt % 7 == 0 else text
+            usual = frozenset({"Latin"})
+            why = describe_degeneration("How?", answer, is_cut=is_cut, num_tokens=len(answer) // 4, usual=usual)
+            num_flagged += bool(why) and answer is text
+            tenant = f"tenant {number % 3}"
+            judge(harness, {DEGENERATE: bool(why), CUT: is_cut}, question=f"prompt {prompt}", tenant=tenant)
             if number % 25 == 0:
                 await harness.tick()
-                assert harness.shown("algo") == "closed" and not harness.control.breakers()[0].suspicion
+                assert harness.shown("algo") == "closed"
         assert "collapse" not in await harness.changes_of("algo")
+        assert num_flagged <= 10, "real text is degenerate only by mistake"
 
     run_scenario(tmp_path, scenario)
 
@@ -200,17 +238,91 @@ def test_sudden_cuts_roll_back_a_fresh_lane_but_only_mark_an_old_one(tmp_path: P
     run_scenario(tmp_path, scenario)
 
 
-def test_one_tenant_cannot_trip_the_breaker_of_others_by_asking_for_repetitions(tmp_path: Path) -> None:
+def test_one_tenant_cannot_trip_the_breaker_of_others(tmp_path: Path) -> None:
     async def scenario(harness: ControlHarness) -> None:
         for number in range(200):
-            judge(harness, {DEGENERATE: bool(number % 4)}, tenant="other" if number % 4 == 0 else "hostile")
+            judge(harness, {DEGENERATE: False}, tenant=f"tenant {number % 50}")
+        for _ in range(60):
+            judge(harness, {DEGENERATE: True}, tenant="hostile")
             await harness.tick()
-        assert harness.shown("algo") == "closed"
-        for _ in range(SPAN):
-            for tenant in ("hostile", "other"):
-                judge(harness, {DEGENERATE: True}, tenant=tenant)
+        assert harness.shown("algo") == "closed", "a burst"
+        for number in range(200):
+            judge(harness, {DEGENERATE: bool(number % 4)}, tenant="hostile" if number % 4 else "other")
             await harness.tick()
-        assert harness.shown("algo") == "shadow_only", "both get degenerate answers"
+        assert harness.shown("algo") == "closed", "between the others' answers"
+        for number in range(SPAN):
+            judge(harness, {DEGENERATE: True}, tenant=f"tenant {number % 2}")
+            await harness.tick()
+        assert harness.shown("algo") == "shadow_only", "the others get degenerate answers, too"
+
+    run_scenario(tmp_path, scenario)
+
+
+def test_one_tenant_cannot_roll_back_a_refresh_with_longer_answers(tmp_path: Path) -> None:
+    async def scenario(harness: ControlHarness) -> None:
+        for number in range(60):
+            judge(harness, {DEGENERATE: False, CUT: False}, tenant="hostile")
+            judge(harness, {DEGENERATE: False, CUT_LONG: False}, tenant=f"tenant {number % 9}")
+        await harness.control.load_adapter("algo", "my-lora", **SIGNED)
+        await harness.control.promote("algo", **SIGNED)
+        for _ in range(2 * SPAN):
+            judge(harness, {DEGENERATE: False, CUT: True}, tenant="hostile")
+            await harness.tick()
+        for number in range(SPAN):
+            judge(harness, {DEGENERATE: False, CUT_LONG: False}, tenant=f"tenant {number % 9}")
+            await harness.tick()
+        assert harness.status("algo").lane.number == 2
+        for number in range(SPAN):
+            judge(harness, {DEGENERATE: False, CUT_LONG: True}, tenant=f"tenant {number % 9}")
+            await harness.tick()
+        assert harness.status("algo").lane.number == 1, "the answers to all tenants are cut"
+
+    run_scenario(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("is_fresh", [False, True])
+def test_a_successor_of_a_collapsed_lane_that_is_no_better_is_found(tmp_path: Path, is_fresh: bool) -> None:
+    async def scenario(harness: ControlHarness) -> None:
+        await serve_healthy(harness, 100)
+        await judge_until(harness, lambda: harness.shown("algo") == "shadow_only", {DEGENERATE: True})
+        for _ in range(3000):
+            judge(harness, {DEGENERATE: True})
+        await harness.tick()
+        await harness.control.load_adapter("algo", "my-lora", **SIGNED)
+        if is_fresh:
+            await harness.control.promote("algo", **SIGNED)
+        number = harness.status("algo").lane.number
+        await judge_until(
+            harness,
+            lambda: harness.status("algo").candidate is None and harness.status("algo").lane.number == 1,
+            {DEGENERATE: True},
+            candidate=not is_fresh,
+        )
+        assert number == 1 + is_fresh and (await last_reason(harness))[0] == "roll_back"
+
+    run_scenario(tmp_path, scenario)
+
+
+def test_a_lane_with_a_single_prompt_is_caught(tmp_path: Path) -> None:
+    async def scenario(harness: ControlHarness) -> None:
+        for _ in range(12):
+            judge(harness, {DEGENERATE: True}, question="the only one")
+            await harness.tick()
+        assert harness.shown("algo") == "shadow_only"
+
+    run_scenario(tmp_path, scenario)
+
+
+def test_few_rows_are_shared_and_none_for_the_cuts_of_a_trusted_lane(tmp_path: Path) -> None:
+    async def scenario(harness: ControlHarness) -> None:
+        for _ in range(600):
+            judge(harness, {DEGENERATE: False, CUT: True})
+            await harness.tick()
+        assert not await harness.store.buckets(RECENT, 0)
+        for number in range(600):
+            judge(harness, {DEGENERATE: number % 3 == 0, CUT: True})
+            await harness.tick()
+        assert 0 < len(await harness.store.buckets(RECENT, 0)) <= SPAN * 11
 
     run_scenario(tmp_path, scenario)
 

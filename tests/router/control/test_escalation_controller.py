@@ -38,3 +38,25 @@ async def test_only_places_with_demand_move_and_all_return(seed: int) -> None:
         await harness.run(rules.sustain + rules.relax + 3)
         assert moved and not any(ladder.level for ladder in control.escalation().values())
         assert not control.fleet_status.knob_overrides
+
+
+async def test_an_intent_that_no_step_relieves_is_explained_beside_its_floor() -> None:
+    def load() -> None:
+        outcomes: tuple[DemandOutcome, ...] = ("accepted", "refused", "refused")
+        for outcome in outcomes:
+            harness.control.record_demand("algo", "codegen", KINDS[0], outcome)
+        for _ in range(2):
+            harness.control.record_demand("algo", "codegen", KINDS[3], "accepted")
+
+    def reasons() -> list[str]:
+        return [each.why for each in harness.control.knobs() if each.name == "codegen/algo.priority_floor"]
+
+    async with running_control("memory") as harness:
+        await harness.run(3, load)
+        assert not reasons(), "the load may be brief"
+        await harness.run(10, load)
+        (why,) = reasons()
+        assert "no step of escalation helps" in why and "a floor of 3 would withhold" in why
+        assert not any(ladder.level for ladder in harness.control.escalation().values())
+        await harness.run(ENSEMBLE.escalation.sustain + 2)
+        assert not reasons()

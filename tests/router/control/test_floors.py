@@ -67,6 +67,25 @@ async def test_a_floor_is_learned_shown_and_acts(tmp_path: Path) -> None:
         assert shown_floor(harness)[0] == floor, "bad answers do not lower the floor"
 
 
+async def test_another_verifier_restores_no_lane(tmp_path: Path) -> None:
+    async with running_control(tmp_path / "db", ensemble=AUTO) as harness:
+        for verifier in ("cpp", "non_empty"):
+            judge(harness, 40, 0, verifier)
+        await harness.tick()
+        judge(harness, 0, 200)
+        await harness.run(BREACH + 2)
+        assert harness.shown("algo") == "shadow_only"
+        for _ in range(round(3 * WINDOW / 10)):
+            judge(harness, 20, 0, "non_empty")
+            await harness.run(10)
+        assert harness.shown("algo") == "shadow_only", "without answers in C++, nothing shows that they compile again"
+        for _ in range(round(2 * WINDOW / 10) + 2):
+            judge(harness, 10, 0)
+            await harness.run(10)
+        assert harness.shown("algo") == "closed"
+        assert (await harness.changes_of("algo"))[-3:] == ["trip", "recover", "close"]
+
+
 async def test_a_drift_of_the_mix_demotes_no_specialist(tmp_path: Path) -> None:
     """The pass rate of all answers together falls far below every floor, but no verifier's does."""
     async with running_control(tmp_path / "db", ensemble=AUTO) as harness:

@@ -1,6 +1,8 @@
 """Refreshes of weights, with the real control plane and the supervisor's real process table, killed at any moment."""
 
 import asyncio
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.lanes import SpecialistLanes
+from admission.lanes import LaneUpdate, SpecialistLanes
+from admission.refresh import weights_failed
 from octet.config.ensemble import Ensemble, LanesConfig, SpecialistConfig
 from octet.rpc.refusal import Refusal
-from octet.supervisor.placement import ReplicaPlacement
+from octet.supervisor.placement import ReplicaPlacement, place_replicas
 from octet.supervisor.process import ProcessSpec
 from octet.supervisor.supervisor import Supervisor
-from octet.supervisor.weights import WantedWeights
+from octet.supervisor.weights import RUNNING_FILE, WANTED_FILE, WantedWeights, WeightsFile, wanted_to_json
 from octet.supervisor.weights_processes import WeightsProcesses
 from router.control.control import ControlPlane
-from router.control.lanes import GRACE_SECONDS, REFRESH_SECONDS
+from router.control.lanes import GRACE_SECONDS, STARTING_SECONDS
 from router.control.weights import UNUSED_SECONDS
 from tests.router.control.fake_replicas import FakeReplica, FakeReplicas
 from tests.router.control.harness import SIGNED, FakeWallClock, reason_of
@@ -76,8 +79,9 @@ def _number(name: str) -> int:
 class Site:
     """One machine: a supervisor, its replicas and a router, each of which can be killed and started again."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.wall = folder, FakeWallClock()
+    def __init__(self, folder: Path, name: str = "", wall: FakeWallClock | None = None) -> None:
+        """Sites of different names in one folder share a store."""
+        self.folder, self.name, self.wall = folder, name, wall or FakeWallClock()
         self.contents = dict(CONTENTS)
         self.replicas = PlacedReplicas()
         self.dead: set[str] = set()
@@ -90,8 +94,9 @@ class Site:
         """Start `octet serve` with the weights that the store remembers."""
         from router.control.weights import remembered_weights
 
+        self.leave()
         self.runs += 1
-        self.runtime = self.folder / f"run{self.runs}"
+        self.runtime = self.folder / f"run{self.name}{self.runs}"
         self.runtime.mkdir()
         url = f"sqlite:{self.folder / 'state.db'}"
         self.ensemble = replace(ENSEMBLE, store=replace(ENSEMBLE.store, url=url))
@@ -106,6 +111,11 @@ class Site:
             self.supervisor.add(spec)
         self.replicas.placed = [0]
         await self.start_router()
+
+    def leave(self) -> None:
+        """Remove the runtime folder, as at the end of `octet serve` or at the start of the next."""
+        if self.runs:
+            shutil.rmtree(self.runtime)
 
     def _make(self, placement: ReplicaPlacement, weights: WantedWeights) -> ProcessSpec:
         self.specs[placement.name] = weights.model
@@ -293,7 +303,7 @@ def test_a_slow_start_is_shown_and_can_be_given_up() -> None:
         assert site.control is not None
         call = asyncio.ensure_future(site.control.refresh(NAME, "/second", **SIGNED))
         await asyncio.sleep(0.1)
-        site.wall.clock.sleep(REFRESH_SECONDS + 1)
+        site.wall.clock.sleep(STARTING_SECONDS + 1)
         found = await call
         assert (found.status, found.model) == ("starting", "/second") and site.shown()[2] == "starting"
         await site.act("roll_back")
@@ -329,6 +339,119 @@ async def _serve_with(site: Site, config: SpecialistConfig) -> None:
         site.specs[NAME] = config.model
     finally:
         ENSEMBLE = before
+
+
+def test_a_refresh_that_fails_at_once_is_refused_at_once() -> None:
+    """The weights may fail before the order returns; the operator then waits for nothing."""
+
+    async def scenario(site: Site) -> None:
+        assert site.control is not None
+        registry = site.control._lanes
+        order = registry._order
+
+        async def order_and_fail(specialist: str, update: Callable[[SpecialistLanes], LaneUpdate]) -> None:
+            await order(specialist, update)
+            number = site.lanes.refresh.coming
+            await registry._act(
+                specialist, lambda book: None if book is None else weights_failed(book, number, "no such file", 1.0)
+            )
+
+        registry._order = order_and_fail  # type: ignore[method-assign]
+        with pytest.raises(Refusal, match="no such file") as caught:
+            await asyncio.wait_for(site.control.refresh(NAME, "/second", **SIGNED), 10)
+        assert reason_of(caught.value) == "INVALID_FIELD"
+
+    run_site(scenario)
+
+
+def test_a_file_that_cannot_be_written_or_read_is_tried_again(tmp_path: Path) -> None:
+    path, unfinished = tmp_path / RUNNING_FILE, tmp_path / f"{RUNNING_FILE}.new"
+    writer, reader = WeightsFile(path), WeightsFile(path)
+    unfinished.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        writer.write({"a": 1})
+    assert reader.read() is None
+    unfinished.rmdir()
+    writer.write({"a": 1})
+    assert reader.read() == {"a": 1} and reader.read() is None
+    path.write_text('{"a"')
+    for _ in range(2):
+        with pytest.raises(ValueError, match="Expecting"):
+            reader.read()
+    writer.write({"a": 2})
+    assert reader.read() == {"a": 2}
+
+
+async def turn_all(sites: list[Site], until: Callable[[], object] = lambda: False, turns: int = 0) -> None:
+    """Let time pass for all, for so many turns, or else until the condition holds."""
+    async with asyncio.timeout(60):
+        while turns > 0 or not until():
+            turns -= 1
+            for site in sites:
+                await site.turn(1 / len(sites))
+            await asyncio.sleep(0.01)
+            if turns == 0:
+                return
+
+
+def test_supervisors_that_share_a_store_refresh_nothing_and_undo_nothing() -> None:
+    async def scenario(first: Site) -> None:
+        second = Site(first.folder, "other", first.wall)
+        second.contents["/second"] = ""  # this machine lacks the new weights
+        await second.serve()
+        mine, theirs = first.control, second.control
+        assert mine is not None and theirs is not None
+        try:
+            await turn_all([first, second], lambda: mine._weights.others() and second.shown())
+            before = first.lanes
+            for site in (first, second):
+                with pytest.raises(Refusal, match="share the store") as caught:
+                    await site.refresh("/second")
+                assert reason_of(caught.value) == "CONFLICT"
+            assert first.lanes == before
+            await second.stop_router()
+            second.leave()
+            second.runs = 0
+            await first.refresh("/second")  # the other one is gone
+            await first.act("promote")
+            await second.serve()
+            theirs = second.control
+            assert theirs is not None
+            await turn_all([first, second], lambda: theirs._weights.failed(NAME))
+            await turn_all([first, second], turns=round(3 * GRACE_SECONDS))
+            for site in (first, second):
+                assert site.lanes.serving.revision == "r2", "a supervisor that cannot start the weights gave them up"
+            assert "left to the other" in theirs._lanes.remark(NAME)
+            assert mine._state.holders(NAME, first.lanes.serving)
+        finally:
+            await second.stop_router()
+
+    run_site(scenario)
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.lists(st.booleans(), max_size=40))
+@settings(max_examples=30, deadline=None)
+def test_new_weights_are_opened_one_at_a_time(num_replicas: int, num_weights: int, readiness: list[bool]) -> None:
+    """Each replica checks the free memory before it opens its weights, so no other may take it meanwhile."""
+    config = SpecialistConfig(NAME, model="/first", replicas=num_replicas)
+    with TemporaryDirectory() as text:
+        folder = Path(text)
+        placements = place_replicas(replace(ENSEMBLE, specialists=(config,)), folder)
+        weights, supervisor = WeightsProcesses(folder, placements, {}), FakeSupervisor()
+        for spec in weights.processes(
+            [ProcessSpec(each.name, fork=_never) for each in placements],
+            lambda place, _: ProcessSpec(place.name, fork=_never),
+        ):
+            supervisor.add(spec)
+        wanted = [WantedWeights(0, "/first"), *(WantedWeights(each, "/second") for each in range(1, num_weights + 1))]
+        (folder / WANTED_FILE).write_text(json.dumps(wanted_to_json({NAME: wanted})))
+        for is_ready in [*readiness, *[True] * 20]:
+            weights.turn(cast(Supervisor, supervisor))
+            opening = [each for each in supervisor.processes if "@" in each.name and not each.was_ready]
+            assert len(opening) <= 1
+            for each in opening:
+                each.was_ready = is_ready
+        assert len(supervisor.processes) == num_replicas * (1 + num_weights), "all of them must start in the end"
 
 
 ACTS = [

@@ -1,6 +1,7 @@
 """The counts in a time window, including those from other routers, equal a direct computation."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import pytest
@@ -223,7 +224,39 @@ def test_usual_demand_leaves_out_minutes_with_refusals() -> None:
     other = DemandWindows(shared, 10.0)
     other.usual.put(shared.usual, minute + 360)
     assert other.usual.rates("algo", minute + 360) == {"codegen": 1.0}
-    assert other.usual.rates("algo", minute + 60 * 80) == {}, "usual demand is forgotten after an hour"
+    assert other.usual.rates("algo", minute + 60 * 80) == {"codegen": 1.0}
+
+
+def ask_for_minutes(demand: DemandWindows, minutes: range, outcomes: Mapping[str, DemandOutcome]) -> None:
+    """Send one request of each intent per second, with these outcomes."""
+    for second in range(60 * minutes.start, 60 * minutes.stop):
+        for intent, outcome in outcomes.items():
+            demand.add("algo", intent, KIND, outcome, START // 60 * 60 + second)
+
+
+@pytest.mark.parametrize("pressure", ["refused", "withheld"])
+def test_usual_demand_is_kept_while_the_specialist_refuses_and_replaced_by_sixty_later_minutes(
+    pressure: DemandOutcome,
+) -> None:
+    shared: Any = SharedCounts()
+    demand, minute = DemandWindows(shared, SPAN), START // 60 * 60
+    ask_for_minutes(demand, range(20), {"codegen": "accepted"})
+    ask_for_minutes(demand, range(20, 200), {"codegen": "accepted", "review": pressure})
+    restarted = DemandWindows(shared, SPAN)
+    restarted.usual.put(shared.usual, minute + 60 * 200)
+    for each in (demand, restarted):
+        assert each.usual.rates("algo", minute + 60 * 200) == {"codegen": 1.0}, "three hours of overload change nothing"
+    ask_for_minutes(demand, range(200, 250), {"review": "accepted"})
+    assert demand.usual.rates("algo", minute + 60 * 250) == pytest.approx({"codegen": 1 / 6, "review": 5 / 6})
+    ask_for_minutes(demand, range(250, 260), {"review": "accepted"})
+    assert demand.usual.rates("algo", minute + 60 * 260) == {"review": 1.0}
+
+
+def test_minutes_of_a_clock_that_was_wrong_are_forgotten() -> None:
+    demand, minute = DemandWindows(SharedCounts(), SPAN), START // 60 * 60  # type: ignore[arg-type]
+    ask_for_minutes(demand, range(10_000, 10_100), {"review": "accepted"})
+    ask_for_minutes(demand, range(2), {"codegen": "accepted"})
+    assert demand.usual.rates("algo", minute + 120) == {"codegen": 1.0}
 
 
 def test_withheld_requests_are_shared_and_counted_apart() -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octet.rpc.handlers import Context
+from octet.rpc.handlers import CallerGone, Context
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2
 from router.quality.answer_tap import AnswerTap
-from router.quality.answers import ByteBudget, CapturedAnswer
+from router.quality.answers import ByteBudget, CapturedAnswer, FinishedAnswer
 from router.quality.shadow_copy import OrderedShadow, ShadowCounters, ShadowTask
 from router.verify.degenerate import describe_degeneration
 from tests.router.shadow.harness import SHADOW, accepted, running_shadows
@@ -130,3 +130,37 @@ def test_a_request_accepted_twice_orders_one_shadow() -> None:
 
     asyncio.run(scenario())
     assert len(ordered) == 1
+
+
+@pytest.mark.parametrize(
+    ("num_words", "error", "is_submitted"),
+    [
+        (300, CallerGone(), True),
+        (300, asyncio.CancelledError(), True),
+        (300, ValueError(), False),
+        (3, CallerGone(), False),
+    ],
+)
+def test_the_long_part_of_an_answer_whose_caller_left_is_submitted(
+    num_words: int, error: BaseException, is_submitted: bool
+) -> None:
+    budget, submitted = ByteBudget(1 << 20), list[FinishedAnswer]()
+
+    async def write(_: bytes) -> None: ...
+
+    async def scenario() -> None:
+        tap = tapped(write, CapturedAnswer(budget, 10_000), lambda _: None)
+        tap.question, tap._evaluation = "why?", SimpleNamespace(submit=submitted.append)  # type: ignore[assignment]
+        with tap:
+            receipt = wire.Receipt(request_id="x", tenant="ada", specialist="writer")
+            await tap.write(wire.InferEvent(routed=receipt).SerializeToString())
+            for _ in range(num_words):
+                await tap.write(each_event(specialist_pb2.Chunk(text="Z. ")))
+            raise error
+
+    with pytest.raises(type(error)):
+        asyncio.run(scenario())
+    assert bool(submitted) == is_submitted and bool(budget.taken) == is_submitted
+    for each in submitted:
+        assert (each.question, each.receipt.tenant, each.captured.text()) == ("why?", "ada", "Z. " * num_words)
+        assert each.receipt.usage.finish_reason == wire.FINISH_REASON_CANCELLED

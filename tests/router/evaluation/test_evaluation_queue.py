@@ -379,7 +379,7 @@ def test_a_large_answer_is_decoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) 
         assert not threads
         harness.queue.submit(harness.finished(*["good "] * 5000))
         await harness.settled()
-        assert len(threads) == 2, "the answer must be decoded and its text checked on other threads"
+        assert len(threads) == 3, "decoding and both checks of the text need other threads"
         assert len(harness.events.judgements) == 2
 
     run_scenario(scenario, answer_bytes=100_000)

@@ -231,6 +231,33 @@ def test_the_last_attempt_of_a_full_primary_goes_to_the_second_choice() -> None:
     assert order == [("stl", False), ("stl", False), ("build", True)]
 
 
+@pytest.mark.parametrize("kind", ["final", "full"])
+def test_an_offer_that_fails_leaves_the_request_to_its_first_choice(kind: FailureKind) -> None:
+    """The second choice cannot answer the request at all, or has no room after all."""
+    clock = ManualClock()
+    lanes = [lane(clock, 2, specialist="build"), filled(lane(clock, 2, specialist="stl"))]
+    attempts = AttemptSequence(targets(*lanes), b"", Random(0), is_offer=True)
+    order = asked(attempts, {"build": kind, "stl": "full"})
+    assert order == (["build", "stl", "stl"] if kind == "final" else ["build", "build", "stl"])
+    assert attempts.refusal().error.reason == error_pb2.ERROR_REASON_QUEUE_FULL
+
+
+def test_a_request_that_was_not_offered_is_tried_at_each_replica_of_its_first_choice() -> None:
+    """The second choice has no room, and nor have, as far as is known, the replicas of the first choice."""
+    clock = ManualClock()
+    lanes = [filled(lane(clock, 1, specialist="build")), filled(lane(clock, 3, specialist="stl"))]
+    attempts = AttemptSequence(targets(*lanes), b"", Random(0), is_offer=True)
+    assert asked(attempts, {"stl": "full"}) == ["stl", "stl", "stl"]
+
+
+@pytest.mark.parametrize("has_room", [False, True])
+def test_an_offer_below_a_floor_goes_only_to_a_second_choice_with_room(has_room: bool) -> None:
+    clock = ManualClock()
+    build = lane(clock, 1, specialist="build")
+    attempts = AttemptSequence(targets(build if has_room else filled(build)), b"", Random(0), is_offer=True)
+    assert asked(attempts, {"build": "final"}) == (["build"] if has_room else [])
+
+
 def test_replica_that_may_not_answer_is_never_asked() -> None:
     clock = ManualClock()
     stl = lane(clock, 3, specialist="stl")

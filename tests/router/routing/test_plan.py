@@ -90,7 +90,11 @@ def test_the_primary_comes_before_its_fallbacks_and_the_second_choice_relieves_i
         assert plan.refusal is not None and plan.refusal.error.reason == wire.ERROR_REASON_DEMOTED
     elif case.ask.priority < case.floor(lead):
         refusal = plan.refusal or plan.otherwise
-        assert refusal is not None and refusal.error.reason == wire.ERROR_REASON_BELOW_FLOOR and plan.is_withheld
+        assert refusal is not None and refusal.error.reason == wire.ERROR_REASON_BELOW_FLOOR
+        assert plan.is_offer == bool(plan.candidates)
+        configured = case.status.configured_knobs[case.ask.intent or "unspecified"].floor
+        is_raised = case.status.knobs(case.ask.intent, lead).floor_by == "escalation"
+        assert plan.is_withheld == (is_raised and case.ask.priority >= configured), "only escalation withholds"
         assert [way.specialist for way in plan.candidates] in ([], [case.decision.second_choice])
         assert plan.shadow is None
     elif not plan.candidates:
@@ -103,10 +107,12 @@ def test_the_primary_comes_before_its_fallbacks_and_the_second_choice_relieves_i
             case.decision.second_choice,
             primary,
         ]
-        assert knobs.is_escalated
+        assert knobs.is_escalated and plan.is_offer and plan.is_withheld
         assert confidence is not None and confidence < knobs.threshold
         assert not case.status.knobs(case.ask.intent, case.decision.second_choice).is_escalated
         assert plan.shadow is None
+    else:
+        assert not plan.is_offer and not plan.is_withheld
     assert (plan.refusal is None) == bool(plan.candidates)
     first = plan.candidates[0].specialist if plan.candidates else primary
     assert plan.between.instead_of == ("" if first == primary else primary)
@@ -515,7 +521,8 @@ def test_a_request_below_a_floor_is_offered_to_the_second_choice() -> None:
     case = plan_case(QUIET, intent="codegen", sure={"algo": 0.6, "debug": 0.3}, priority=2)
     raised = {("codegen", "algo"): IntentKnobs(0.3, 4, "escalation", "escalation")}
     plan = replace(case, status=replace(case.status, knob_overrides=raised)).plan(always)
-    assert [way.specialist for way in plan.candidates] == ["debug"] and plan.is_withheld and plan.shadow is None
+    assert [way.specialist for way in plan.candidates] == ["debug"] and plan.is_offer and plan.shadow is None
+    assert plan.is_withheld
     assert plan.refusal is None and plan.otherwise is not None and "set by escalation" in plan.otherwise.error.message
     assert plan.between.instead_of == "algo" and plan.between.why == "priority 2 is below the floor 4 of algo"
     assert (plan.lead, plan.demand) == ("algo", DemandClass(2, 60))

@@ -11,7 +11,7 @@ from octet.clock import ManualClock
 from octet.v1 import inference_pb2 as wire
 from router.dispatch.attempts import ReplicaAttempt
 from router.dispatch.dispatcher import REPORT_SECONDS, DispatchRecorder
-from router.dispatch.tickets import TicketOffice
+from router.dispatch.tickets import Tickets
 from router.observe.observers import RequestObserver, RequestObservers, TokenGap
 from router.receipts import ReceiptDraft
 from router.request import Request, TraceContext
@@ -49,7 +49,7 @@ class Recorded:
         hello = wire.Message(role="user", content="hello")
         ask = Request("r", (hello,), "hello", 0.0, 60.0, TraceContext("0" * 32, ""))
         ask.draft = ReceiptDraft(ask, 0.0, 0)
-        tickets = TicketOffice(lambda: (), lambda: 0.0, lambda: None).open(ask)
+        tickets = Tickets(lambda: (), lambda: 0.0, lambda: None).open(ask)
         self.record = DispatchRecorder(ask, self.clock, observers, tickets)
         self.record.attempt_started(ReplicaAttempt(replica(self.clock)))
         self.record.accepted(wire.Accepted())

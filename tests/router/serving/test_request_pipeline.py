@@ -115,18 +115,23 @@ def test_first_specialist_is_counted_once_and_only_an_answer_earns_a_shadow(
     assert harness.counted == counted
 
 
-def test_a_request_below_its_priority_floor_counts_as_withheld() -> None:
+@pytest.mark.parametrize(("floor_by", "counted"), [("escalation", {"withheld algo": 1}), ("operator", {}), ("", {})])
+def test_a_request_below_a_floor_counts_as_withheld_if_escalation_raised_it(
+    floor_by: str, counted: dict[str, int]
+) -> None:
+    """A request below a floor that is configured or set by an operator is no sign of pressure."""
     case = sure()
-    both = {("unspecified", name): IntentKnobs(0.0, 9) for name in ("algo", "stl")}
+    both = {("unspecified", name): IntentKnobs(0.0, 9, floor_by, floor_by) for name in ("algo", "stl")}
     harness = PipelineHarness(replace(case, status=replace(case.status, knob_overrides=both)))
     with pytest.raises(Refusal):
         harness.asked()
-    assert harness.counted == {"withheld algo": 1}
+    assert harness.counted == counted
 
 
 def test_a_request_below_its_floor_is_offered_to_the_second_choice() -> None:
     case = plan_case(QUIET, sure={"algo": 0.6, "stl": 0.3})
-    status = replace(case.status, knob_overrides={("unspecified", "algo"): IntentKnobs(0.0, 9)})
+    by = ("escalation", "escalation")
+    status = replace(case.status, knob_overrides={("unspecified", "algo"): IntentKnobs(0.0, 9, *by)})
     harness = PipelineHarness(replace(case, status=status), accepted="stl")
     harness.asked()
     assert harness.counted == {"withheld algo": 1, "accepted stl": 1, "answered": 1}

@@ -135,7 +135,9 @@ def test_documents_never_expire_but_deletion_marks_do(edits: list[tuple[int, boo
         }
 
 
-@pytest.mark.parametrize(("series", "longest"), [("correctness", LONGEST_WINDOW), ("demand", SHORT_SECONDS)])
+@pytest.mark.parametrize(
+    ("series", "longest"), [("correctness", LONGEST_WINDOW), ("demand", SHORT_SECONDS), ("recent", SHORT_SECONDS)]
+)
 @given(ages=st.lists(st.integers(-3, 3), unique=True))
 def test_buckets_beyond_the_longest_window_are_deleted(series: str, longest: int, ages: list[int]) -> None:
     with database() as kept:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -10,9 +11,9 @@ from octet.v1 import error_pb2
 from octet.v1 import specialist_pb2 as wire
 from router.dispatch.tickets import (
     TICKET_BYTES,
-    PlaceClaim,
     TicketKey,
-    TicketOffice,
+    TicketPlace,
+    Tickets,
     is_well_formed,
     read_ticket,
     write_ticket,
@@ -21,7 +22,7 @@ from router.request import CallerIdentity, Request, TraceContext
 
 KEY = TicketKey(b"\1\2\3\4", b"secret" * 5)
 OLD = TicketKey(b"\4\3\2\1", b"older!" * 5)
-CLAIM = PlaceClaim("0123456789abcdef", "00112233445566778899aabbccddeeff")
+PLACE = TicketPlace("0123456789abcdef", "00112233445566778899aabbccddeeff")
 EXPIRES = 1_000_000.0
 SLACK = 10.0
 
@@ -30,15 +31,16 @@ def request(text: str = "hello", tenant: str = "t", name: str = "n", ticket: str
     messages = (wire.Message(role="user", content=text),)
     caller = CallerIdentity(tenant, name)
     trace = TraceContext("0" * 32, "")
-    return Request("r", messages, text, 0.0, 60.0, trace, caller=caller, ticket=ticket, **fields)
+    fields = {"wait_ms": 9_000, "messages": messages, **fields}
+    return Request("r", fields.pop("messages"), text, 0.0, 60.0, trace, caller=caller, ticket=ticket, **fields)
 
 
-TICKET = write_ticket(KEY, request(), CLAIM, EXPIRES)
+TICKET = write_ticket(KEY, request(), PLACE, EXPIRES)
 
 
 def test_a_ticket_is_read_by_every_router_with_its_key() -> None:
     assert len(TICKET) == TICKET_BYTES
-    assert read_ticket((OLD, KEY), request(ticket=TICKET), EXPIRES) == CLAIM
+    assert read_ticket((OLD, KEY), request(ticket=TICKET), EXPIRES) == PLACE
     assert read_ticket((OLD,), request(ticket=TICKET), EXPIRES) is None
     assert read_ticket((), request(ticket=TICKET), EXPIRES) is None
 
@@ -58,17 +60,32 @@ def test_a_made_up_ticket_is_not_valid(ticket: str) -> None:
     assert read_ticket((KEY, OLD), request(ticket=ticket), 0.0) is None
 
 
-@given(st.sampled_from(["text", "tenant", "name", "max_tokens", "seed"]), st.integers(1, 9))
-def test_a_stolen_ticket_is_not_valid(field: str, number: int) -> None:
-    value: Any = number if field in ("max_tokens", "seed") else f"other {number}"
-    assert read_ticket((KEY,), request(ticket=TICKET, **{field: value}), 0.0) is None
+_OTHERS: list[dict[str, Any]] = [
+    {"text": "other"},
+    {"tenant": "other"},
+    {"name": "other"},
+    {"max_tokens": 9},
+    {"seed": 9},
+    {"force": ("writer",)},
+    {"stop": (".",)},
+    {"adapters": ("other",)},
+    {"messages": (wire.Message(role="user", content="hello"), wire.Message(role="user", content="more"))},
+    {"messages": (wire.Message(role="system", content="hello"),)},
+    {"embed": True},
+]
+
+
+@given(st.lists(st.sampled_from(_OTHERS), min_size=1, max_size=4), st.integers(0, 9))
+def test_a_stolen_ticket_is_not_valid_whatever_its_priority(changes: list[dict[str, Any]], priority: int) -> None:
+    changed = {name: value for each in changes for name, value in each.items()}
+    assert read_ticket((KEY,), request(ticket=TICKET, priority=priority, **changed), 0.0) is None
 
 
 @given(st.floats(-1e6, 1e6))
 def test_an_expired_ticket_is_not_valid(after: float) -> None:
     assume(abs(after - SLACK) > 0.001)
     found = read_ticket((KEY,), request(ticket=TICKET), EXPIRES + after)
-    assert found == (CLAIM if after < SLACK else None)
+    assert found == (PLACE if after < SLACK else None)
 
 
 class FakeReplica:
@@ -81,67 +98,101 @@ class FakeReplica:
         return self
 
     async def call(self, path: str, raw: bytes, *, timeout: float) -> bytes:
-        self.released += wire.ReleaseReservationsRequest.FromString(raw).keys
+        self.released += wire.ReleasePlacesRequest.FromString(raw).keys
         return b""
 
 
-def promise(instance: str, place: str, after_ms: int = 500) -> Refusal:
+def keeping(instance: str, key: str, after_ms: int = 500) -> Refusal:
     refusal = Refusal(error_pb2.ERROR_REASON_QUEUE_FULL, "full", retry_after=after_ms / 1000)
-    refusal.error.reservation.CopyFrom(wire.Reservation(instance=instance, key=place, kept_ms=2000))
+    refusal.error.place.CopyFrom(wire.Place(instance=instance, key=key, kept_ms=2000))
     return refusal
 
 
-def office(*keys: TicketKey) -> TicketOffice:
-    return TicketOffice(lambda: keys, lambda: EXPIRES, lambda: None)
+def tickets_of(*keys: TicketKey) -> Tickets:
+    return Tickets(lambda: keys, lambda: EXPIRES, lambda: None)
 
 
 async def test_the_final_refusal_gets_a_ticket_and_other_places_are_given_up() -> None:
-    desk, first, second = office(KEY), FakeReplica(CLAIM.instance), FakeReplica("fedcba9876543210")
+    shared, first, second = tickets_of(KEY), FakeReplica(PLACE.instance), FakeReplica("fedcba9876543210")
     asked = request()
-    tickets = desk.open(asked)
+    tickets = shared.open(asked)
     message = wire.GenerateRequest()
     tickets.fill(message, first, is_first_choice=True)  # type: ignore[arg-type]
-    assert message.reserve_for and not message.reservation
-    kept, spare = promise(CLAIM.instance, CLAIM.place), promise(second.instance, "ff" * 16)
+    assert message.place_for and message.HasField("wait_ms") and not message.place
+    kept, spare = keeping(PLACE.instance, PLACE.key), keeping(second.instance, "ff" * 16)
     tickets.refused(first, kept)  # type: ignore[arg-type]
     tickets.refused(second, spare)  # type: ignore[arg-type]
     tickets.end(kept)
-    await desk.settle()
+    await shared.settle()
     assert (first.released, second.released) == ([], ["ff" * 16])
-    assert not kept.error.HasField("reservation") and not spare.error.ticket
+    assert not kept.error.HasField("place") and not spare.error.ticket
     back = request(ticket=kept.error.ticket)
-    again = desk.open(back)
-    assert again.claim == CLAIM
-    for replica, place in ((second, ""), (first, CLAIM.place)):
+    again = shared.open(back)
+    assert again.place == PLACE
+    for replica, place in ((second, ""), (first, PLACE.key)):
         message = wire.GenerateRequest()
         again.fill(message, replica, is_first_choice=True)  # type: ignore[arg-type]
-        assert message.reservation == place, "only the process that keeps the place is told its key"
+        assert message.place == place, "only the process that keeps the place is told its key"
     again.accepted(wire.Accepted(reserved=True))
     again.end()
-    assert +desk.counts == {"issued": 1, "honoured": 1}
+    assert +shared.counts == {"issued": 1, "honoured": 1}
 
 
 async def test_an_answered_request_gives_every_place_up() -> None:
-    desk, replica = office(KEY), FakeReplica(CLAIM.instance)
-    tickets = desk.open(request())
-    tickets.refused(replica, promise(CLAIM.instance, CLAIM.place))  # type: ignore[arg-type]
+    shared, replica = tickets_of(KEY), FakeReplica(PLACE.instance)
+    tickets = shared.open(request())
+    tickets.refused(replica, keeping(PLACE.instance, PLACE.key))  # type: ignore[arg-type]
     tickets.end()
-    await desk.settle()
-    assert replica.released == [CLAIM.place] and not +desk.counts
+    await shared.settle()
+    assert replica.released == [PLACE.key] and not +shared.counts
 
 
-async def test_without_a_key_or_for_a_job_no_place_is_asked_for() -> None:
-    replica = FakeReplica(CLAIM.instance)
-    job = request()
-    job.wants_ticket = False
-    second = office(KEY).open(request())
-    for tickets, is_first in ((office().open(request()), True), (office(KEY).open(job), True), (second, False)):
+OTHER = "fedcba9876543210"
+
+
+@pytest.mark.parametrize("end", ["answered elsewhere", "refused elsewhere", "refused before", "came early", "taken"])
+async def test_the_place_of_a_ticket_is_given_up_unless_it_is_taken_or_still_kept(end: str) -> None:
+    shared, replica, other = tickets_of(KEY), FakeReplica(PLACE.instance), FakeReplica(OTHER)
+    tickets = shared.open(request(ticket=TICKET), {PLACE.instance: replica, OTHER: other}.get)  # type: ignore[arg-type]
+    refusal = None
+    if end == "answered elsewhere":
+        tickets.accepted(wire.Accepted())
+        await shared.settle()
+        assert replica.released == [PLACE.key], "it does not wait for the end of the answer"
+    elif end == "refused elsewhere":
+        refusal = keeping(OTHER, "ff" * 16)
+        tickets.refused(other, refusal)  # type: ignore[arg-type]
+    elif end == "came early":
+        refusal = keeping(*PLACE)
+        tickets.refused(replica, refusal)  # type: ignore[arg-type]
+    elif end == "taken":
+        tickets.accepted(wire.Accepted(reserved=True))
+    tickets.end(refusal)
+    tickets.end()
+    await shared.settle()
+    is_kept = end in ("came early", "taken")
+    assert (replica.released, other.released) == ([] if is_kept else [PLACE.key], [])
+    assert shared.counts["not_honoured"] == (not is_kept)
+
+
+async def test_a_place_is_shown_to_its_replica_even_if_that_is_the_second_choice_now() -> None:
+    for wait_ms in (None, 0):
+        asked = request(ticket=TICKET, wait_ms=wait_ms)
         message = wire.GenerateRequest()
-        tickets.fill(message, replica, is_first_choice=is_first)  # type: ignore[arg-type]
-        assert message == wire.GenerateRequest()
+        tickets_of(KEY).open(asked).fill(message, FakeReplica(PLACE.instance), is_first_choice=False)  # type: ignore[arg-type]
+        assert message.place == PLACE.key and message.place_for and not message.HasField("wait_ms")
+
+
+@pytest.mark.parametrize(("keys", "wait_ms", "is_first"), [((), 0, True), ((KEY,), None, True), ((KEY,), 0, False)])
+async def test_no_place_is_asked_for(keys: tuple[TicketKey, ...], wait_ms: int | None, is_first: bool) -> None:
+    """Without a key, for a caller that uses no tickets, and at the second choice."""
+    message = wire.GenerateRequest()
+    tickets = tickets_of(*keys).open(request(wait_ms=wait_ms))
+    tickets.fill(message, FakeReplica(PLACE.instance), is_first_choice=is_first)  # type: ignore[arg-type]
+    assert message == wire.GenerateRequest()
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_a_strange_promise_makes_no_ticket(instance: str, place: str) -> None:
-    assume((len(instance), len(place)) != (16, 32))
-    assert not is_well_formed(wire.Reservation(instance=instance, key=place))
+def test_a_strange_place_makes_no_ticket(instance: str, key: str) -> None:
+    assume((len(instance), len(key)) != (16, 32))
+    assert not is_well_formed(wire.Place(instance=instance, key=key))

@@ -1,14 +1,18 @@
 """Shadows improve a classifier that was made worse on purpose, and the gate refuses a worse one."""
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
+from math import comb
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from octet.cli import main
 from octet.client.records import Comparison
@@ -19,6 +23,7 @@ from router.routing.training.records import LabelledPrompt, write_records
 from router.routing.training.retrain import (
     SOURCE,
     ShadowExamples,
+    _chance_of_wins,
     collect_examples,
     judge_retrained,
     retrain,
@@ -146,17 +151,18 @@ def spelled(number: int) -> str:
     return "".join(chr(ord("a") + int(digit)) for digit in str(number))  # all digits look alike to the classifier
 
 
-def test_examples_have_the_label_of_the_only_answer_that_passed() -> None:
-    def one(number: int, passed: str, other: str, **fields: Any) -> Comparison:
-        given: dict[str, Any] = {
-            "primary": SQL,
-            "shadow": SHELL,
-            "why": "rule_routed",
-            "text": f"prompt {spelled(number)}",
-            **fields,
-        }
-        return Comparison.from_wire(wire.Comparison(primary_outcome=passed, shadow_outcome=other, **given))
+def one(number: int, passed: str, other: str, **fields: Any) -> Comparison:
+    given: dict[str, Any] = {
+        "primary": SQL,
+        "shadow": SHELL,
+        "why": "rule_routed",
+        "text": f"prompt {spelled(number)}",
+        **fields,
+    }
+    return Comparison.from_wire(wire.Comparison(primary_outcome=passed, shadow_outcome=other, **given))
 
+
+def test_examples_have_the_label_of_the_only_answer_that_passed() -> None:
     given = [
         *(one(n, "passed", "failed") for n in range(50)),
         *(one(50 + n, "failed", "passed", why="low_confidence") for n in range(50)),
@@ -179,8 +185,49 @@ def test_examples_have_the_label_of_the_only_answer_that_passed() -> None:
         "unknown specialists": 1,
         "without text and features": 1,
     }
-    again = collect_examples([*given, *given], (SQL, SHELL, REJECT))
-    assert not {each.text for each in again.trained} & {each.text for each in again.held_back}
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=60), st.randoms(use_true_random=False))
+@example([(1, True)] * 2 + [(1, False)] * 3, Random(1))
+def test_a_prompt_counts_once_however_often_it_was_sent(sent: list[tuple[int, bool]], random: Random) -> None:
+    """Copies are no independent evidence: neither do they weigh more in training, nor do they vote at the gate."""
+    passed: dict[str, Counter[str]] = defaultdict(Counter)
+    for number, is_primary in sent:
+        passed[f"prompt {spelled(number)}"][SQL if is_primary else SHELL] += 1
+    given = [one(number, *(("passed", "failed") if each else ("failed", "passed"))) for number, each in sent]
+    found = collect_examples(given, (SQL, SHELL, REJECT))
+    everything = [*found.trained, *found.held_back]
+    assert sorted(each.text for each in everything) == sorted(passed)
+    assert all(passed[each.text][each.label] == max(passed[each.text].values()) for each in everything)
+    assert dict(found.left_out).get("repeated prompts", 0) == len(sent) - len(passed)
+    random.shuffle(given)
+    again = collect_examples(given, (SQL, SHELL, REJECT))
+    assert {each.text for each in again.held_back} == {each.text for each in found.held_back}
+
+
+def test_one_prompt_that_is_sent_again_and_again_opens_no_gate() -> None:
+    bad, base = spoilt()
+    (prompt,) = prompts(1, 9, "live")
+    live = [each for each in prompts(400, 3, "live") if collect_examples(compared(base, [each]), base.labels).held_back]
+    wrong = [each for each in live if base.classify([each.text])[0].scores[0][0] != each.label][:1]
+    near = [replace(each, text=f"{each.text} {word}") for each in wrong for word in COMMON]
+    examples = collect_examples(compared(base, [*wrong * 30, *near * 12, prompt]), base.labels)
+    assert len(examples.held_back) <= 1 + len(near)
+    report = judge_retrained(base, retrain(bad, examples, REFERENCE.calibrating), examples, REFERENCE.judging, 0.01)
+    assert report.won <= 1 + len(near) and "examples are held back" in report.refusals[0]
+
+
+@given(st.integers(0, 400).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total))))
+@example((0, 0))
+def test_the_probability_of_chance_is_that_of_fair_coins(drawn: tuple[int, int]) -> None:
+    won, total = drawn
+    exact = sum(comb(total, wins) for wins in range(won, total + 1)) / 2**total
+    assert _chance_of_wins(won, total) == pytest.approx(exact, rel=1e-9)
+
+
+def test_the_probability_of_chance_of_many_wins() -> None:
+    assert _chance_of_wins(10_000, 20_000) == pytest.approx(0.5, abs=0.003)
+    assert 0 < _chance_of_wins(50_800, 100_000) < 1e-6
 
 
 def test_a_small_reference_is_refused() -> None:

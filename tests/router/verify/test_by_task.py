@@ -1,13 +1,18 @@
 """Which verifier judges an answer: by the request's structure, the task, the kind of answer, the specialist."""
 
 import shutil
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from octet.config.ensemble import Ensemble, SpecialistConfig, TaskConfig, with_default_tasks
+from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig, TaskConfig, with_default_tasks
 from octet.v1.specialist_pb2 import Choices, Structure
+from router.assembly import _verifier_config
 from router.verify.by_task import AnswerPurpose, VerifierSet, open_verifiers
+from router.verify.verdict import Verdict
+from router.verify.verifiers import FixedVerifier
 from tests.specialist.server.harness import run
 
 HAS_COMPILER = shutil.which("g++") is not None or shutil.which("clang++") is not None
@@ -28,7 +33,15 @@ ENSEMBLE = Ensemble(
             TaskConfig("chat", verify="non_empty"),
         )
     ),
+    intents=(IntentConfig("parse", task="json_parsing"), IntentConfig("ask")),
 )
+ABOUT_JSON = [
+    PROSE,
+    "A JSON schema describes the shape of JSON, such as {} or [1].",
+    "Write a function for each field:\n\n```\nreturn to_string(x);\n```",
+    "Call `nlohmann::json j{x}` and then `j.dump()`.",
+]
+LIKE_JSON = [BAD_JSON, "Here it is:\n" + BAD_JSON, "```json\n{a: 1}\n```", "```\n[{1: 2\n```", "[1, 2", "Sure:\n[{1}]"]
 CHOICE = Structure(choice=Choices(choices=["yes", "no"]))
 OBJECT = Structure(json_object=True)
 NUMBER = Structure(json_schema='{"type": "object", "required": ["n"]}')
@@ -40,8 +53,10 @@ def verifiers() -> VerifierSet:
     return open_verifiers(ENSEMBLE)
 
 
-def judged(verifiers: VerifierSet, specialist: str, task: str, answer: str, structure: Any = None) -> tuple[str, str]:
-    found = run(verifiers.verify(AnswerPurpose(specialist, task, structure), "question", answer))
+def judged(
+    verifiers: VerifierSet, specialist: str, task: str, answer: str, structure: Any = None, intent: str = ""
+) -> tuple[str, str]:
+    found = run(verifiers.verify(AnswerPurpose(specialist, task, intent, structure), "question", answer))
     return found.verifier, found.verdict.outcome
 
 
@@ -66,6 +81,8 @@ def judged(verifiers: VerifierSet, specialist: str, task: str, answer: str, stru
         ("coder", "triage", "bug", ("labels", "passed")),
         ("strict", "default", PROSE, ("python:required", "failed")),
         ("strict", "code_generation", PROSE, ("python:required", "failed")),
+        ("strict", "code_generation", PYTHON, ("python:required", "passed")),
+        ("strict", "debug", BAD_PYTHON, ("python:required", "failed")),
         ("silent", "json_parsing", BAD_JSON, ("none", "skipped")),
         ("gone", "default", PROSE, ("none", "skipped")),
     ],
@@ -118,3 +135,57 @@ def test_an_answer_with_a_structure_is_judged_against_it(
 
 def test_a_regular_expression_leaves_the_choice_to_the_task(verifiers: VerifierSet) -> None:
     assert judged(verifiers, "writer", "json_parsing", BAD_JSON, Structure(regex=".*")) == ("json", "failed")
+
+
+@pytest.mark.parametrize("answer", [PROSE, PYTHON, BAD_PYTHON, JSON, "", "```\nx\n```"])
+def test_the_task_does_not_split_what_a_strict_verifier_judges(verifiers: VerifierSet, answer: str) -> None:
+    """Otherwise the pinned floor would see only the answers without code, which fail."""
+    for task in ("default", "debug"):
+        assert judged(verifiers, "strict", task, answer)[0] == "python:required"
+
+
+def test_a_specialists_schema_is_applied_to_the_task(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text(NUMBER.json_schema)
+    specialist = SpecialistConfig("parser", verify="json:schema.json")
+    tasks = (TaskConfig("strict", verify="json:schema.json"), TaskConfig("loose", verify="json"))
+    ensemble = replace(ENSEMBLE, specialists=(specialist, SpecialistConfig("any", verify="json")))
+    verifiers = open_verifiers(replace(ensemble, tasks=(*ensemble.tasks, *tasks), source=tmp_path / "octet.yaml"))
+    for task in ("json_parsing", "loose", "default"):
+        for intent in ("", "parse"):
+            for answer, outcome in ((JSON, "failed"), ('{"n": 1}', "passed"), (PROSE, "failed")):
+                assert judged(verifiers, "parser", task, answer, intent=intent) == ("json:schema.json", outcome)
+    assert judged(verifiers, "any", "strict", JSON) == ("json:schema.json", "failed"), "the task's is the stricter one"
+
+
+@pytest.mark.parametrize("answer", ABOUT_JSON)
+def test_prose_about_json_fails_only_where_json_was_asked_for(verifiers: VerifierSet, answer: str) -> None:
+    """The text of a question about JSON reads like one for JSON, so its task is no more than a guess."""
+    for intent in ("", "ask", "unknown"):
+        assert judged(verifiers, "writer", "json_parsing", answer, intent=intent) == ("non_empty", "passed")
+    assert judged(verifiers, "writer", "json_parsing", answer, intent="parse") == ("json", "failed")
+
+
+def test_verifiers_are_opened_again_if_an_intent_names_another_task() -> None:
+    intents = (IntentConfig("parse", specialist="coder", task="json_parsing"), IntentConfig("ask"))
+    assert _verifier_config(replace(ENSEMBLE, intents=intents)) == _verifier_config(ENSEMBLE)
+    assert _verifier_config(replace(ENSEMBLE, intents=(IntentConfig("parse"),))) != _verifier_config(ENSEMBLE)
+
+
+@pytest.mark.parametrize("answer", LIKE_JSON)
+def test_what_looks_like_json_is_judged_as_json(verifiers: VerifierSet, answer: str) -> None:
+    for intent in ("", "parse"):
+        assert judged(verifiers, "writer", "json_parsing", answer, intent=intent) == ("json", "failed")
+
+
+@pytest.mark.parametrize(
+    ("specialist", "expected"),
+    [("writer", ("non_empty", "passed")), ("strict", ("python:required", "failed")), ("coder", ("cpp", "unavailable"))],
+)
+def test_without_a_compiler_the_next_verifier_judges(specialist: str, expected: tuple[str, str]) -> None:
+    verifiers = open_verifiers(ENSEMBLE)
+    assert verifiers.opener is not None
+    missing = FixedVerifier("cpp", Verdict("unavailable", "no compiler"))
+    verifiers.opener._opened["cpp"] = missing
+    verifiers = replace(verifiers, specialists={**verifiers.specialists, "coder": missing})
+    for answer in (CPP, BAD_CPP):
+        assert judged(verifiers, specialist, "code_generation", answer) == expected

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.verify.degenerate import ScriptHistory, describe_degeneration, find_loop, is_asked_to_repeat
+from router.verify.degenerate import (
+    AnswerHistory,
+    describe_degeneration,
+    find_loop,
+    is_asked_to_repeat,
+    is_checked,
+)
 
 ROOT = Path(__file__).parents[3]
 QUESTION = "How do I reverse a list?"
@@ -36,6 +42,11 @@ def test_a_loop_is_degenerate_even_if_it_ends_by_itself(unit: str) -> None:
     assert "repeats" in broken(unit * 60, is_cut=False)
 
 
+@given(runs=st.lists(st.integers(45, 300), min_size=1, max_size=9), unit=st.sampled_from((".", "Z. ", " the cat")))
+def test_a_loop_that_is_interrupted_is_degenerate(runs: list[int], unit: str) -> None:
+    assert "repeat" in broken(" strugg".join((unit * size)[:size] for size in (*runs, 10)))
+
+
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_a_loop_with_noise_is_degenerate(seed: int) -> None:
@@ -52,10 +63,48 @@ def test_two_tokens_in_random_order_are_degenerate(seed: int, size: int) -> None
     assert broken("".join(Random(seed).choices((" Z", "."), k=size)))
 
 
-def test_emptiness_counts_if_the_model_ended_the_answer() -> None:
-    assert broken("", is_cut=False) == broken(" \n\t", is_cut=False) == "it is empty"
-    assert not broken("") and not broken("\n\n")
+@given(blank=st.sampled_from(("", " ", "\n", " \n\t")), times=st.integers(0, 2000), num_tokens=st.integers(0, 500))
+def test_a_blank_answer_is_degenerate_if_it_ended_by_itself_or_had_room_for_text(
+    blank: str, times: int, num_tokens: int
+) -> None:
+    answer = blank * times
+    assert broken(answer, is_cut=False) == "it is empty"
+    has_room = num_tokens >= 16 or len(answer) >= 40
+    assert describe_degeneration(QUESTION, answer, is_cut=True, num_tokens=num_tokens) == "it is empty" * has_room
+    assert is_checked(answer, is_cut=True, num_tokens=num_tokens, limit=512) == has_room
+
+
+@given(answer=st.text(min_size=1, max_size=60), limit=st.integers(1, 100))
+def test_a_short_answer_shows_something_only_if_it_ended_by_itself_where_it_had_room(answer: str, limit: int) -> None:
     assert not broken("Z. Z. Z. Z.", is_cut=False), "a short answer may be right"
+    is_long = len(answer.strip()) >= 40
+    if answer.strip():
+        assert is_checked(answer, is_cut=True, num_tokens=400, limit=limit) == is_long
+    assert is_checked(answer, is_cut=False, num_tokens=1, limit=limit) == (is_long or limit >= 16)
+
+
+@pytest.mark.parametrize(("turns", "words"), [(3, 60), (5, 60), (5, 100), (4, 250)])
+def test_a_long_unit_that_repeats_until_the_cut_is_degenerate(turns: int, words: int) -> None:
+    random = Random(turns * words)
+    unit = " ".join("".join(random.choices("abcdefghij", k=random.randint(2, 8))) for _ in range(words)) + ". "
+    answer = "Here is the answer. " + unit * turns
+    assert "repeats" in broken(answer) and "repeats" in broken(answer + unit[: words // 2])
+    assert not broken(answer, is_cut=False), "a refrain"
+
+
+SECRET = "sk-4711-Mäander"
+
+
+@settings(max_examples=40, deadline=None)
+@given(times=st.integers(7, 300), is_cut=st.booleans(), noise=st.sampled_from(("", "\n", " and ", "\ufffd\x01" * 9)))
+def test_no_reason_quotes_the_answer(times: int, is_cut: bool, noise: str) -> None:
+    history = AnswerHistory()
+    for number in range(20):
+        same = history.describe_same("lane", str(number), f"{SECRET} " * 8)
+    reasons = [broken((SECRET + noise) * times, is_cut=is_cut), broken("Z. Q" * 90, is_cut=is_cut), same]
+    assert all(reasons[0:1]) and same
+    for reason in reasons:
+        assert not any(part in reason for part in ("4711", "sk", "nder", "Z", "Q")), reason
 
 
 def test_wrong_scripts_are_degenerate_unless_they_are_asked_for_or_usual() -> None:
@@ -88,7 +137,7 @@ def healthy_texts() -> list[tuple[str, str]]:
         ("numbers", ", ".join(str(random.randint(0, 255)) for _ in range(2000))),
         ("base64", base64.b64encode(random.randbytes(4000)).decode()),
         ("a log", "\n".join(log)),
-        ("a switch", "".join(f'    case Kind::{n}: return "{n}";\n' for n in _WORDS * 4)),
+        ("a switch", "".join(f'    case Kind::{n}_{k}: return "{n}";\n' for k in "abcd" for n in _WORDS)),
         ("a count", " ".join(map(str, range(1, 1500)))),
         ("art", "\n".join(" " * (20 - n) + "*" * (2 * n + 1) for n in range(20))),
         ("Russian", RUSSIAN),
@@ -119,11 +168,40 @@ def test_the_repositorys_own_text_passes() -> None:
     assert checked > 100
 
 
-def test_a_repetition_that_the_caller_asked_for_shows_nothing() -> None:
-    assert is_asked_to_repeat("Repeat the word banana 200 times.", "banana " * 200)
-    assert is_asked_to_repeat("Write Z. 500 times", "Z. " * 500)
-    assert not is_asked_to_repeat("What is a banana?", "banana " * 200)
-    assert not is_asked_to_repeat("Give me 5 examples of lists!", "! " * 200)
+@pytest.mark.parametrize(
+    ("question", "unit", "times"),
+    [
+        ("Repeat the word banana 200 times.", "banana ", 200),
+        ("Write Z. 500 times", "Z. ", 500),
+        ("Say hello world over and over again.", "hello world, ", 90),
+        ("Fill the page with the word no", "no ", 300),
+        ("A story. " * 400 + "Now write banana 100 times.", "banana ", 80),
+        ("Wiederhole Katze 50 mal", "Katze ", 50),
+        ("Write ha 100x", "ha", 100),
+    ],
+)
+def test_a_repetition_that_the_caller_asked_for_shows_nothing(question: str, unit: str, times: int) -> None:
+    assert is_asked_to_repeat(question, unit * times)
+    assert is_asked_to_repeat(question, (unit * times)[:-2]), "cut within a word"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("What is a banana?", "banana " * 200),
+        ("Give me 5 examples of lists!", "! " * 200),
+        ("Context: In 2024 the company sold 31 ships. Who bought them?", "the " * 200),
+        ("What is 2+2?", "What is 2+2? " * 50),
+        ("Write a haiku about rain.", "rain " * 200),
+        ("Write the word banana 3 times.", "banana " * 200),
+        ("Repeat the question. " + "Some context. " * 20 + "What does the company sell?", "the company " * 100),
+        ("the word. " * 300 + "Say it 900 times." + " Some context." * 300, "the word. " * 100),
+        ("Repeat banana 200 times", "A list is reversed by reversed(). " + "".join(map(chr, range(0x400, 0x440)))),
+        ("Repeat it forever", ""),
+    ],
+)
+def test_what_a_caller_did_not_ask_for_is_not_excused(question: str, answer: str) -> None:
+    assert not is_asked_to_repeat(question, answer)
 
 
 @given(text=st.text(max_size=300))
@@ -142,8 +220,21 @@ def test_the_check_takes_linear_time() -> None:
     assert broken("ab" * 500_000)
 
 
+def test_a_text_that_answers_half_of_the_questions_is_found() -> None:
+    stuck = "I am a helpful assistant. How can I help you today?"
+    history = AnswerHistory()
+    found = [history.describe_same("a", f"question {n}", stuck.upper() if n % 2 else stuck) for n in range(30)]
+    assert [n for n, each in enumerate(found) if each] == list(range(9, 30))
+    assert found[-1] == "20 different questions got the same text"
+    for n in range(100):
+        assert not history.describe_same("b", "the same question", stuck)
+        assert not history.describe_same("c", f"question {n}", '{"category": "billing", "urgent": false, "by": "mail"}')
+        assert not history.describe_same("d", f"question {n}", "Category: billing.")
+        assert not history.describe_same("e", f"question {n}", stuck if n % 3 == 0 else f"{stuck} {n}")
+
+
 def test_usual_scripts_are_learned_by_specialist() -> None:
-    history = ScriptHistory()
+    history = AnswerHistory()
     for _ in range(19):
         history.add("a", "plain")
     assert history.usual("a") is None

@@ -18,6 +18,7 @@ from router.control.control import ControlPlane
 from router.control.demand import DemandOutcome
 from router.dispatch.replicas.replica import ReplicaSet
 from router.request import Request
+from router.routing.dispatch_plan import DispatchPlan
 from router.serving import RequestPipeline
 from tests.simulation.ensemble import CallRecord
 from tests.simulation.laws.checker import LawChecker
@@ -123,7 +124,10 @@ class DispatchLaws:
         self._checker = checker
         self._without_room: dict[str, str] = {}
         """The specialist that each refusal counts against, by request id."""
-        self._withheld: set[str] = set()
+        self._withheld: dict[str, str] = {}
+        """The specialist from which escalation kept a request away, by request id."""
+        self._hung: dict[str, frozenset[str]] = {}
+        """The replicas that were hung when a request's last attempt had ended, by request id."""
         self._had_room: dict[str, frozenset[str]] = {}
         """The specialists with room when a request was dispatched, by request id."""
 
@@ -145,13 +149,18 @@ class DispatchLaws:
             if outcome == "refused":
                 self._without_room[current.get()] = specialist
             elif outcome == "withheld":
-                self._withheld.add(current.get())
+                self._withheld[current.get()] = specialist
             record(specialist, intent, kind, outcome)
 
-        async def watched_dispatch(request: Request, *arguments: Any) -> None:
+        async def watched_dispatch(request: Request, plan: DispatchPlan, *arguments: Any) -> None:
             sets = dispatcher.fleet.replica_sets.values()
             self._had_room[request.request_id] = frozenset(each.specialist for each in sets if has_room(each))
-            await dispatch(request, *arguments)
+            try:
+                await dispatch(request, plan, *arguments)
+                self._checker.seen["answered below a floor"] += plan.otherwise is not None
+            finally:
+                replicas = dispatcher.fleet.replicas
+                self._hung[request.request_id] = frozenset(each.name for each in replicas if each.is_hung)
 
         watched.answer, control.record_demand, dispatcher.answer = watched_answer, watched_record, watched_dispatch
 
@@ -247,15 +256,16 @@ class DispatchLaws:
             self._require(bool(had_none), "a specialist has room while one of its replicas has", receipt, against)
         if record.routed or record.error is None or not attempts or record.error.reason not in CAPACITY_REASONS:
             return
-        is_known = against is not None or record.ask.request_id in self._withheld
-        is_counted = is_known or not self._is_sound(attempts[0].specialist)
+        request_id = record.ask.request_id
+        first_choice = against or self._withheld.get(request_id)
+        is_counted = first_choice is not None or not self._is_sound(attempts[0].specialist)
         self._require(is_counted, "every request that finds no room is counted", receipt)
         if len(attempts) >= self._ensemble.dispatch.max_attempts or any(
             each.reason not in CAPACITY_REASONS for each in attempts
         ):
             return
-        lead, asked = attempts[0].specialist, {attempt.replica for attempt in attempts}
-        left = {f"{lead}-{index}" for index in range(self._replicas[lead])} - asked
+        lead, asked = first_choice or attempts[0].specialist, {attempt.replica for attempt in attempts}
+        left = {f"{lead}-{index}" for index in range(self._replicas[lead])} - asked - self._hung[request_id]
         self._require(not left, "no request is refused while an untried replica is left", receipt, left)
 
     def _threshold(self, moment: Moment, name: str) -> float:
