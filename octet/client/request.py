@@ -280,5 +280,6 @@ class Attempts:
         wait = None if begun else self.schedule.wait_after(problem)
         if wait is None:
             raise problem from None
-        self.ticket = problem.ticket
+        if isinstance(problem, errors.Busy):  # another failure, such as a lost connection, leaves the place kept
+            self.ticket = problem.ticket
         return wait

@@ -254,6 +254,7 @@ class ControlStatus:
             correctness=breaker_status(breaker),
             serves=may_serve(breaker),
             reason="" if may_serve(breaker) else self._why_open(name, breaker, now),
+            is_last_resort=self._is_last_resort(name, breaker, now),
             unfit_reason=unfit_reason,
             candidate=self._lane_status(name, candidate) if candidate is not None and is_held else None,
             is_suspect=lanes is not None and not state.collapse.is_clear(lane_id(name, lanes.serving)),
@@ -284,6 +285,14 @@ class ControlStatus:
             fresh=lane.fresh,
             unfit=frozenset((*mismatched, *self._weights.unfit(specialist, lane))),
         )
+
+    def _is_last_resort(self, specialist: str, breaker: BreakerRecord, now: float) -> bool:
+        """Whether only a learned floor demotes it. Such answers are worse than usual, but better than none; without
+        them, nothing would show that the specialist has recovered."""
+        if may_serve(breaker) or breaker.hold or breaker.collapse:
+            return False
+        floor = self._breakers.standing(specialist, now).floor
+        return floor is not None and floor.is_learned
 
     def _why_open(self, specialist: str, breaker: BreakerRecord, now: float) -> str:
         if breaker.hold:

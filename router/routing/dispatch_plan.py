@@ -72,6 +72,7 @@ class SpecialistStatus:
     correctness: str = "closed"  # closed, shadow_only, recovering, held_open or held_closed
     serves: bool = True
     reason: str = ""  # why it does not serve, for callers
+    is_last_resort: bool = False  # whether it answers nevertheless if nothing else can
     unfit_reason: str = ""
     """The reason, for callers, why no reachable replica can answer; empty if one can or none is reachable."""
     candidate: LaneStatus | None = None
@@ -262,7 +263,8 @@ class _Planning:
 
     def _first_specialist(self) -> tuple[str, list[str]]:
         """Return the specialist to ask ("" if none is suitable), and why others were rejected. The primary is asked if
-        it serves, else its fallbacks (the intent's, then its own), else the second choice."""
+        it serves, else its fallbacks (the intent's, then its own), else the second choice, else the primary if it is
+        a last resort."""
         primary, rejected = self.primary, list[str]()
         if primary.serves:
             return primary.name, rejected
@@ -273,7 +275,7 @@ class _Planning:
             if not objection:
                 return name, rejected
             rejected.append(f"{name} cannot be the fallback: {objection}")
-        return "", rejected
+        return primary.name if primary.is_last_resort else "", rejected
 
     def _fallbacks(self, specialist: str) -> tuple[str, ...]:
         """Return the configured fallbacks; none if the caller forces specialists, and none for a bare model or an
@@ -372,14 +374,17 @@ class _Planning:
         otherwise at random."""
         if shadow is not None or not first.lane_id:
             return shadow is not None
-        if self.status.specialists[first.specialist].is_suspect:
+        status = self.status.specialists[first.specialist]
+        if status.is_suspect or not status.serves:  # the answers of a last resort show when it may serve again
             return True
         rates = self.ensemble.correctness
-        is_new = first.fresh or self.status.specialists[first.specialist].is_learning
+        is_new = first.fresh or status.is_learning
         return uniform() < (rates.fresh_sample_rate if is_new else rates.sample_rate)
 
     def _why(self, first: str, knobs: IntentKnobs, moved: bool) -> str:
         primary = self.primary
+        if first == primary.name and not primary.serves:
+            return f"nothing else serves; {primary.reason or primary.correctness}"
         if first != primary.name:
             intent = next((each for each in self.ensemble.intents if each.name == self.request.intent), None)
             of = f" of the intent {intent.name}" if intent is not None and intent.fallback == first else ""

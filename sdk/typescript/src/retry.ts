@@ -81,7 +81,7 @@ export class RetrySchedule {
     if ((error.retryAfterMs ?? 0) > this.policy.longestRetryAfterMs || wait >= left) return null;
     if (!hasTicket && !this.budget.spend()) return null; // a kept place is no further load
     this.#retries += 1;
-    this.#ticket = error.ticket;
+    if (error instanceof Busy) this.#ticket = error.ticket; // another failure leaves the place kept
     return wait;
   }
 

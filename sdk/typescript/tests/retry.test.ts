@@ -58,6 +58,18 @@ test("with a ticket, a retry comes exactly on time, sends the ticket and costs n
   assert.equal(tries.waitAfter(new Busy("full", { status: 429, retryAfterMs: 700 }), false), null);
 });
 
+test("a lost connection keeps the ticket, and a refusal replaces it", () => {
+  const tries = schedule({ maxRetries: 9 });
+  const call = { method: "POST", path: "/v1/infer" } as const;
+  const after = (error: Error): unknown => {
+    assert.notEqual(tries.waitAfter(error, true), null);
+    return tries.withTicket(call).headers?.["octet-ticket"];
+  };
+  assert.equal(after(new Busy("full", { status: 429, retryAfterMs: 7, ticket: "T" })), "T");
+  assert.equal(after(new Unavailable("connection reset")), "T");
+  assert.equal(after(new Busy("full", { status: 429, retryAfterMs: 7 })), undefined);
+});
+
 test("without a retry-after, waits double up to their maximum", () => {
   const tries = schedule({ maxRetries: 20 }, Infinity, 0.999999);
   const waits = Array.from({ length: 9 }, () =>

@@ -148,6 +148,39 @@ def test_a_retry_sends_the_ticket_of_the_refusal_and_costs_no_budget(call: str) 
     assert script.calls[1].arrival - script.calls[0].arrival >= 0.12
 
 
+def test_a_lost_connection_keeps_the_ticket() -> None:
+    kept = refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, wire.ERROR_REASON_QUEUE_FULL, 10, ticket="T")
+    lost = refuse(grpc.StatusCode.UNAVAILABLE, wire.ERROR_REASON_NO_REPLICA, 10)
+    with scripted(kept, lost) as script, Client(script.address) as client:
+        client.infer("x")
+    assert [each.request.ticket for each in script.calls] == ["", "T", "T"]
+
+
+@given(st.integers(0, 4), st.none() | st.floats(0, 60), timeouts, st.lists(st.floats(0, 30), max_size=6))
+def test_time_limits_count_after_the_wait(
+    max_retries: int, wait: float | None, timeout: float | None, pauses: list[float]
+) -> None:
+    clock = ManualClock()
+    effort = RetrySchedule(max_retries, ClientRetryBudget(), clock, Random(1), timeout, None, wait)
+    for pause in pauses:
+        clock.sleep(pause)
+    left, passed = effort.left(), clock.now()
+    assert left.total == (None if timeout is None else pytest.approx(timeout - max(0.0, passed - (wait or 0.0))))
+    assert left.wait == (None if wait is None else pytest.approx(max(0.0, wait - passed)))
+
+
+def test_the_last_attempt_asks_for_no_ticket() -> None:
+    kept = refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, wire.ERROR_REASON_QUEUE_FULL, 10, ticket="T")
+    with scripted(*[kept] * 6) as script:
+        asked: list[tuple[int, dict[str, float]]] = [(1, {}), (1, {"wait": 30.0}), (0, {}), (0, {"wait": 30.0})]
+        for max_retries, options in asked:
+            with Client(script.address, max_retries=max_retries) as client, pytest.raises(Busy):
+                client.infer("x", **options)  # type: ignore[arg-type]
+        waits = [each.request.wait_ms if each.request.HasField("wait_ms") else None for each in script.calls]
+    assert waits[:2] == [0, None] and waits[3:5] == [None, None]
+    assert waits[2] is not None and waits[5] is not None and 29_000 < waits[2] <= 30_000 and 29_000 < waits[5] <= 30_000
+
+
 @pytest.mark.parametrize("call", ["stream", "infer"])
 def test_answers_refill_the_retry_budget(call: str) -> None:
     with scripted() as script, Client(script.address) as client:

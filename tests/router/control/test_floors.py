@@ -67,6 +67,21 @@ async def test_a_floor_is_learned_shown_and_acts(tmp_path: Path) -> None:
         assert shown_floor(harness)[0] == floor, "bad answers do not lower the floor"
 
 
+async def test_only_a_learned_floor_leaves_a_last_resort(tmp_path: Path) -> None:
+    """With no traffic but its own, a demoted specialist could never show that it has recovered."""
+    async with running_control(tmp_path / "db", ensemble=AUTO) as harness:
+        judge(harness, 30, 10)
+        await harness.tick()
+        for name in ("algo", "debug"):
+            judge(harness, 0, 100, name=name)
+        assert not harness.status("algo").is_last_resort
+        await harness.run(BREACH + 2)
+        shown = {name: (harness.shown(name), harness.status(name).is_last_resort) for name in ("algo", "debug")}
+        assert shown == {"algo": ("shadow_only", True), "debug": ("shadow_only", False)}
+        await harness.control.hold_breaker("algo", "open", **SIGNED)
+        assert not harness.status("algo").is_last_resort
+
+
 async def test_another_verifier_restores_no_lane(tmp_path: Path) -> None:
     async with running_control(tmp_path / "db", ensemble=AUTO) as harness:
         for verifier in ("cpp", "non_empty"):

@@ -92,6 +92,7 @@ def random_specialist_status(random: Random, specialist: SpecialistConfig) -> Sp
         correctness,
         serves=correctness in SERVING,
         reason="" if correctness in SERVING else f"{specialist.name} passed 3 of 40",
+        is_last_resort=correctness in ("shadow_only", "recovering") and specialist.name < "m",
         unfit_reason=f"no replica of {specialist.name} may answer" if random.random() < 0.2 else "",
         candidate=lane(random, specialist.name, 2) if random.random() < 0.3 else None,
         adapter_names={**{name: name for name in specialist.adapters}, **dict(serving.adapters)},

@@ -58,7 +58,8 @@ def lead_of(case: PlanCase) -> str:
     """Return the specialist that is tried first if nothing is escalated, or an empty string if none can answer."""
     able = (name for name in stand_ins(case) if can_stand_in(case, name))
     primary = case.decision.primary
-    return primary if case.serves(primary) else next(able, "")
+    last = primary if case.status.specialists[primary].is_last_resort else ""
+    return primary if case.serves(primary) else next(able, last)
 
 
 def can_stand_in(case: PlanCase, name: str) -> bool:
@@ -70,7 +71,8 @@ def can_stand_in(case: PlanCase, name: str) -> bool:
 def test_only_serving_specialists_that_the_caller_allows_answer(case: PlanCase, dice: Dice) -> None:
     plan = case.plan(dice)
     names = [way.specialist for way in plan.candidates]
-    assert all(case.serves(name) and name not in case.ask.exclude for name in names)
+    alone = lead_of(case) if names == [case.decision.primary] else ""
+    assert all((case.serves(name) or name == alone) and name not in case.ask.exclude for name in names)
     assert len(set(names)) == len(names) <= 2
     assert set(names) <= {case.decision.primary, *stand_ins(case)}
     if case.ask.force:
@@ -80,12 +82,11 @@ def test_only_serving_specialists_that_the_caller_allows_answer(case: PlanCase, 
 @settings(max_examples=250)
 @given(plan_cases(), DICE)
 def test_the_primary_comes_before_its_fallbacks_and_the_second_choice_relieves_it(case: PlanCase, dice: Dice) -> None:
-    """The primary comes first if it serves, otherwise the first fallback that serves. Under escalation, an uncertain
-    request may go to the second choice first."""
+    """The primary comes first if it serves, otherwise the first fallback that serves; if none does, a
+    last resort does. Under escalation, an uncertain request may go to the second choice first."""
     plan = case.plan(dice)
     primary = case.decision.primary
-    able = [name for name in stand_ins(case) if can_stand_in(case, name)]
-    lead = primary if case.serves(primary) else next(iter(able), "")
+    lead = lead_of(case)
     if not lead:
         assert plan.refusal is not None and plan.refusal.error.reason == wire.ERROR_REASON_DEMOTED
     elif case.ask.priority < case.floor(lead):
@@ -116,7 +117,7 @@ def test_the_primary_comes_before_its_fallbacks_and_the_second_choice_relieves_i
     assert (plan.refusal is None) == bool(plan.candidates)
     first = plan.candidates[0].specialist if plan.candidates else primary
     assert plan.between.instead_of == ("" if first == primary else primary)
-    assert bool(plan.between.why) == (first != primary)
+    assert bool(plan.between.why) == (first != primary or (bool(plan.candidates) and not case.serves(primary)))
     to_ask = first if plan.candidates else lead
     assert plan.between.lead == ("" if to_ask == primary else to_ask), (
         "the first specialist must be named even if it was unavailable"
@@ -356,6 +357,19 @@ def test_a_demoted_fallback_leaves_the_second_choice_or_a_refusal() -> None:
         "stl cannot be the fallback" in refusal.error.message
         and "debug cannot be the fallback" in refusal.error.message
     )
+
+
+def test_a_last_resort_answers_and_is_judged_until_something_else_serves() -> None:
+    case = plan_case(QUIET, sure={"algo": 0.6, "debug": 0.3})
+    demoted = demote(with_reported_lanes(case.status), "algo", "stl", "debug")
+    last = replace(demoted.specialists["algo"], is_last_resort=True)
+    case = replace(case, status=replace(demoted, specialists={**demoted.specialists, "algo": last}))
+    plan = case.plan()
+    assert [way.specialist for way in plan.candidates] == ["algo"] and plan.sample
+    assert plan.between.why == "nothing else serves; algo passed 3 of 40"
+    specialists = {**case.status.specialists, "stl": replace(last, name="stl", serves=True)}
+    better = replace(case, status=replace(case.status, specialists=specialists)).plan()
+    assert [way.specialist for way in better.candidates][0] == "stl"
 
 
 def test_only_forced_specialists_answer() -> None:
