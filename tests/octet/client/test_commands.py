@@ -98,6 +98,7 @@ def test_every_option_reaches_the_router(tmp_path: Path) -> None:
         session_id="s",
         user_id="u",
         validate=True,
+        wait_ms=0,  # the client would use a ticket
     )
 
 

@@ -15,7 +15,7 @@ from octet.client.wire_record import enum_label
 from octet.v1 import inference_pb2 as wire
 
 RENAMED = {"accepted": "admission", "error.retry_after_ms": "retry_after"}
-DROPPED = {"admission.request_id", "admission.lane", "error.ticket", "error.reservation"}
+DROPPED = {"admission.request_id", "admission.lane", "error.ticket", "error.place"}
 """Fields that repeat other fields of the receipt, and fields that the router leaves out of receipts."""
 _STRING, _MESSAGE, _ENUM, _DOUBLE = 9, 11, 14, 1
 

@@ -156,7 +156,7 @@ def test_every_field_of_a_request_can_be_set() -> None:
     assert (list(request.stop), request.seed, request.sampling.temperature) == (["x"], -1, 0.5)
     assert request.metadata["session_id"] == "s" and request.validate
     fields = inference_pb2.InferRequest.DESCRIPTOR.fields_by_name
-    hidden = {"request_id", "tenant_salt", "sampling", "embed", "ticket"}
+    hidden = {"request_id", "tenant_salt", "sampling", "embed", "ticket", "wait_ms"}
     assert set(fields) - hidden == {name for name in JobRequest.__struct_fields__ if name in fields}
 
 

@@ -369,7 +369,7 @@ def test_a_last_resort_answers_and_is_judged_until_something_else_serves() -> No
     assert plan.between.why == "nothing else serves; algo passed 3 of 40"
     specialists = {**case.status.specialists, "stl": replace(last, name="stl", serves=True)}
     better = replace(case, status=replace(case.status, specialists=specialists)).plan()
-    assert [way.specialist for way in better.candidates][0] == "stl"
+    assert better.candidates[0].specialist == "stl"
 
 
 def test_only_forced_specialists_answer() -> None:

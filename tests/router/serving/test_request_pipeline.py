@@ -39,6 +39,7 @@ class PipelineHarness:
     def __init__(self, case: PlanCase, *, full: tuple[str, ...] = (), accepted: str = "", fails: bool = False):
         self.case = case
         self.counted: Counter[str] = Counter()
+        self.given_up: list[Request] = []
         self._outcome = full, accepted, fails
         control = SimpleNamespace(
             fleet_status=case.status,
@@ -49,7 +50,13 @@ class PipelineHarness:
         self._pipeline = RequestPipeline(
             unused,
             _any(control),
-            _any(SimpleNamespace(answer=self._dispatch, quarantine=Quarantine(ManualClock(), lambda: 1.0))),
+            _any(
+                SimpleNamespace(
+                    answer=self._dispatch,
+                    give_place_up=self.given_up.append,
+                    quarantine=Quarantine(ManualClock(), lambda: 1.0),
+                )
+            ),
             unused,
             _any(shadows),
             unused,
@@ -126,6 +133,7 @@ def test_a_request_below_a_floor_counts_as_withheld_if_escalation_raised_it(
     with pytest.raises(Refusal):
         harness.asked()
     assert harness.counted == counted
+    assert harness.given_up == [harness.case.ask], "a request that is not dispatched needs no place"
 
 
 def test_a_request_below_its_floor_is_offered_to_the_second_choice() -> None:
@@ -147,7 +155,7 @@ def test_a_shadow_does_not_go_to_a_drained_replica(monkeypatch: pytest.MonkeyPat
         write = None
         shadow: Any = None
 
-        def __init__(self, *given: Any) -> None: ...
+        def __init__(self, *given: Any, **named: Any) -> None: ...
 
         def __enter__(self) -> "RecordingTap":
             tasks.append(self.shadow)

@@ -15,7 +15,7 @@ LATENCY = re.compile(
 )
 """Matches names of latencies: all names with a unit of time, except those below."""
 _NO_LATENCY = re.compile(
-    r"_unix_ms$|^(retry_after_ms|estimated_wait_ms|kept_ms|retry_delay|timeout_ms|first_token_timeout_ms|last_seconds|unrouted_per_second)$"
+    r"_unix_ms$|^(retry_after_ms|estimated_wait_ms|kept_ms|wait_ms|retry_delay|timeout_ms|first_token_timeout_ms|last_seconds|unrouted_per_second)$"
 )
 """Names with a unit of time that are not latencies: points in time; requested, promised or suggested waits; rates."""
 _GRAIN = ("octet.v1.History.step_seconds", ".step_seconds")

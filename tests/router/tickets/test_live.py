@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from admission.forecast import places
 from admission.forecast.places import Allowances
 from octet.config.ensemble import StoreConfig
 from octet.v1 import error_pb2
@@ -85,6 +86,7 @@ async def test_every_dialect_carries_tickets_if_its_caller_asks(
 ) -> None:
     """In the header and, where the dialect has room for it, in the body; also if the answer would be a stream."""
     monkeypatch.setattr(Allowances, "of", lambda *_: 16.0)
+    monkeypatch.setattr(places, "_MAX_TRIES", 50)  # behind many places, three tries may not find one more
     size = {"max_running": 1, "context": 4096, "num_blocks": 512}
     async with serving_simulated(SLOW, **size) as (served, clock), two_routers(served, tmp_path) as (router, _):
         running = await begin_paused(served, clock, long_answer(RUNNING_TOKENS, priority=5))
