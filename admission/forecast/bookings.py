@@ -53,6 +53,11 @@ class Refuse:
     deadline: DeadlineKind = "end"  # for `deadline_unreachable`: which deadline of the request cannot be met
     place: str = ""  # the key of the place that opens after `retry_after` seconds; empty if there is none
 
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether an idle replica would refuse the request, too, so that the refusal shows no lack of capacity."""
+        return self.reason == "deadline_unreachable" and self.retry_after is None
+
 
 AdmissionDecision = Admit | Refuse
 

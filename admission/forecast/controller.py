@@ -106,7 +106,7 @@ class AdmissionController:
             self._callers[caller] = None
             if len(self._callers) > _MAX_CALLERS:
                 del self._callers[next(iter(self._callers))]
-        if isinstance(decision, Refuse) and not booking.shadow:
+        if isinstance(decision, Refuse) and not booking.shadow and not decision.is_hopeless:
             self._refused_at = now
         return decision
 

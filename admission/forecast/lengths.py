@@ -7,6 +7,7 @@ _ENOUGH = 8  # answers that the model must end before anything is concluded from
 _MOST = 256
 _MODEST = 64  # further tokens to expect of an answer while no lengths are known
 _EVERY = 8  # answers between two updates of the estimate
+_TAIL = 0.5  # an answer that is longer than nearly all may continue for this share of its length
 
 
 class AnswerLengths:
@@ -51,16 +52,21 @@ class AnswerLengths:
         return min(float(most), so_far + (self._area_to(most) - self._area_to(so_far)) / alive)
 
     def long(self, most: int, so_far: int = 0, share: float = 0.9) -> int:
-        """The length that is not exceeded by `share` of the answers with at least `so_far` tokens; at most `most`."""
+        """The length that is not exceeded by `share` of the answers with at least `so_far` tokens; at most `most`. Few
+        such answers say little about how long the next one is."""
         if not self._at:
             return min(most, so_far + _MODEST)
         alive = self._survivors(so_far)
         if alive <= 0:
             return most
+        tail = min(most, so_far + round(_TAIL * so_far)) if alive * len(self._ends) < _ENOUGH else 0
+        return max(tail, self._quantile(most, so_far, (1 - share) * alive))
+
+    def _quantile(self, most: int, so_far: int, left_over: float) -> int:
         for at, left in zip(self._at, self._left, strict=True):
             if at >= most:
                 break
-            if at >= so_far and left <= (1 - share) * alive:
+            if at >= so_far and left <= left_over:
                 return at
         return most
 

@@ -28,6 +28,7 @@ _KEPT_AFTER_LAPSE = 0.25
 _RECOVERY_SECONDS = 60.0  # an allowance of no place grows to one place in this time
 _MOST_STRANGERS = 4.0
 _MAX_OWNERS = 256  # how many recent owners are remembered
+_FAILED_SECONDS = 0.25  # after a failed search, requests that could not do better are not searched for
 PlaceEnd = Literal["taken", "lapsed", "lost", "released"]
 """taken: its owner came back and was admitted; lapsed: the owner did not come back in time; lost: the owner came back
 in time and was refused; released: it was not needed, because the request was answered or refused elsewhere."""
@@ -95,6 +96,18 @@ class Allowances:
             del self._own[owner]
 
 
+class FailedSearch(NamedTuple):
+    """A search for a place that found none."""
+
+    at: float
+    priority: int
+    patience: float  # seconds in which the request had to be done
+
+    def rules_out(self, priority: int, patience: float, now: float) -> bool:
+        is_recent = 0 <= now - self.at < _FAILED_SECONDS
+        return is_recent and priority <= self.priority and patience <= self.patience
+
+
 class HigherWork(NamedTuple):
     """The work that requests of higher priority bring, in seconds per second."""
 
@@ -120,6 +133,7 @@ class Places:
         self.limits = limits or PlaceLimits()
         self._kept: dict[str, Place] = {}
         self._allowances = Allowances(self.limits.per_owner)
+        self._failed: dict[str, FailedSearch] = {}  # the last one of each group that shares an allowance
         self._caution = _FIRST_CAUTION
         """How much work of others a place has time for (see `HigherWork.delay`). Follows the share of lost places."""
         self.ended: Counter[PlaceEnd] = Counter(dict.fromkeys(get_args(PlaceEnd), 0))
@@ -145,15 +159,19 @@ class Places:
         place = self.find(booking)
         return place if place is not None and place.opens <= now else None
 
-    def may_add(self, owner: str, now: float) -> bool:
+    def may_add(self, owner: str, priority: int, patience: float, now: float) -> bool:
+        """Whether to search for a place for a request that must be done in `patience` seconds."""
         group = self._allowances.group(owner)
+        failed = self._failed.get(group)
+        if failed is not None and failed.rules_out(priority, patience, now):
+            return False
         num_beside = sum(self._allowances.group(each.owner) == group for each in self._kept.values())
         has_room = num_beside + 1 <= self._allowances.of(group, now)
         return bool(owner) and len(self._kept) < self.limits.total and has_room
 
-    def may_serve(self, owner: str, key: str, now: float) -> bool:
+    def may_serve(self, owner: str, key: str, priority: int, patience: float, now: float) -> bool:
         """Whether a request for which the queue has no slot may have a place, or get one."""
-        return key in self._kept or self.may_add(owner, now)
+        return key in self._kept or self.may_add(owner, priority, patience, now)
 
     def end(self, key: str, end: PlaceEnd) -> None:
         place = self._kept.pop(key, None)
@@ -210,7 +228,8 @@ class Places:
         if kept is not None:
             self.end(kept.key, "lost")
         wants_none = booking.waits is None or booking.shadow
-        if wants_none or higher.mean > _MOST_HIGHER or not self.may_add(booking.owner, now):
+        patience = patience_of(booking, now)
+        if wants_none or higher.mean > _MOST_HIGHER or not self.may_add(booking.owner, booking.priority, patience, now):
             return None
         least = _MIN_SECONDS if check is None else max(_MIN_SECONDS, check.own_late)
         if check is None:
@@ -220,10 +239,24 @@ class Places:
         seconds = find_opening(request, forecast, least, arrivals, new_request, higher, self._caution, work)
         if seconds is None:
             self._caution = max(0.0, self._caution - _CAUTION_DROP)
+            self._remember_failure(booking, patience, now)
             return None
         place = Place(self._draw_key(), booking.owner, booking, now + seconds, now + seconds + KEPT_SECONDS)
         self._kept[place.key] = place
         return place
+
+    def _remember_failure(self, booking: Booking, patience: float, now: float) -> None:
+        group = self._allowances.group(booking.owner)
+        self._failed.pop(group, None)
+        self._failed[group] = FailedSearch(now, booking.priority, patience)
+        if len(self._failed) > _MAX_OWNERS:
+            del self._failed[next(iter(self._failed))]
+
+
+def patience_of(booking: Booking, now: float) -> float:
+    """Return the seconds in which the request must be done: the time left, and the time that it waits for a place."""
+    left = inf if booking.deadline is None else booking.deadline - now
+    return left + (booking.waits or 0.0)
 
 
 def move_booking(booking: Booking, arrival: float) -> Booking:

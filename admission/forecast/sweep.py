@@ -96,7 +96,8 @@ def _expected_times(timeline: Simulation, request: BookedRequest) -> ForecastTim
 
 def _fewest_to_rescue(forecast: Forecast, request: BookedRequest, keys: list[str]) -> list[str]:
     """Return the first of `keys` that must be displaced so that even a long answer meets the deadline or, if that is
-    impossible, so that an answer of expected length does."""
+    impossible, so that an answer of expected length does. If that is impossible, too, return all: an answer of unknown
+    length may end at any token."""
     for times_of in (long_times, _expected_times):
 
         def late_without(count: int, times_of: TimesOf = times_of) -> float:
@@ -113,4 +114,4 @@ def _fewest_to_rescue(forecast: Forecast, request: BookedRequest, keys: list[str
         while count < len(keys) and late_without(count) > 0:
             count *= 2
         return keys[:count]
-    return []
+    return [] if request.booking.exact or not request.is_running else keys

@@ -179,7 +179,9 @@ class Options(TypedDict, total=False):
     first_token_timeout: float | None
     """Seconds until the first token, including retries; the router ends a request that has no token by then. If the
     router does not respond at all, the client gives up after `timeout`."""
-    wait: float | None  # seconds to wait for capacity before these time limits begin to count; by default 0
+    wait: float | None
+    """Seconds of a call in which these time limits do not count yet, so that a refused request may wait for capacity.
+    Without it they count at once. Jobs ignore it."""
     session: str | None  # identifies a conversation, so that its requests reach the replica that has its prefix cached
     user: str | None  # identifies the conversation if neither `session` nor `metadata["session_id"]` is given
     metadata: Mapping[str, str] | None  # your own metadata; the router reads only `session_id`

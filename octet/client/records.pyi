@@ -260,6 +260,8 @@ class BreakerInfo(WireRecord):
     floor_learned: bool
     # The same by verifier.
     verifiers: tuple[VerifierStanding, ...]
+    # Whether the specialist, although it is demoted, answers what nothing else can. No configured floor demoted it.
+    is_last_resort: bool
 
 class KnobInfo(WireRecord):
     # INTENT.shadow_threshold or INTENT.priority_floor; INTENT/SPECIALIST instead of INTENT for a single specialist.

@@ -31,6 +31,7 @@ _REQUEST = frozenset(wire.InferRequest.DESCRIPTOR.fields_by_name) - {
 }
 _SAMPLING = frozenset(wire.Sampling.DESCRIPTOR.fields_by_name)
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_MAX_WAIT_S = 86_400  # a day, as at the router
 _MAX_TIMEOUT_S = 10**9  # about thirty years: beyond that, a clock that counts nanoseconds overflows
 _TYPES = {
     FieldDescriptor.CPPTYPE_INT32: "a 32-bit integer",
@@ -93,8 +94,9 @@ class PreparedRequest:
 def prepare_request(prompt: str | None, options: Mapping[str, Any]) -> PreparedRequest:
     """Build the request. Raises InvalidRequest for a value its field cannot hold, TypeError for an unknown option."""
     given = {name: value for name, value in {"prompt": prompt, **options}.items() if value is not None}
-    names, trace = ("timeout", "first_token_timeout", "wait"), given.pop("trace", None)
-    timeouts = TimeLeft(*(check_timeout(given.pop(name, None), name) for name in names))
+    trace, wait = given.pop("trace", None), check_wait(given.pop("wait", None))
+    total, first = (check_timeout(given.pop(name, None), name) for name in ("timeout", "first_token_timeout"))
+    timeouts = TimeLeft(total, first, wait)
     message = wire.InferRequest()
     for name, value in given.items():
         field = _RENAMED.get(name, name)
@@ -117,6 +119,13 @@ def check_timeout(seconds: float | None, name: str = "timeout") -> float | None:
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if seconds is not None and not (is_number and 0 < seconds <= _MAX_TIMEOUT_S):
         raise errors.invalid_option(name, f"a number of seconds in (0, {_MAX_TIMEOUT_S:,}]", shorten(seconds))
+    return seconds
+
+
+def check_wait(seconds: float | None) -> float | None:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if seconds is not None and not (is_number and 0 <= seconds <= _MAX_WAIT_S):
+        raise errors.invalid_option("wait", f"a number of seconds in [0, {_MAX_WAIT_S:,}]", shorten(seconds))
     return seconds
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class BreakerInfo(_message.Message):
-    __slots__ = ("specialist", "lane", "adapters", "lane_status", "state", "hold", "hold_by", "hold_why", "since_unix_ms", "pass_rate", "samples", "floor", "min_samples", "window_seconds", "fallback", "outlook", "verifier", "collapse", "suspicion", "floor_learned", "verifiers")
+    __slots__ = ("specialist", "lane", "adapters", "lane_status", "state", "hold", "hold_by", "hold_why", "since_unix_ms", "pass_rate", "samples", "floor", "min_samples", "window_seconds", "fallback", "outlook", "verifier", "collapse", "suspicion", "floor_learned", "verifiers", "is_last_resort")
     SPECIALIST_FIELD_NUMBER: _ClassVar[int]
     LANE_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class BreakerInfo(_message.Message):
     SUSPICION_FIELD_NUMBER: _ClassVar[int]
     FLOOR_LEARNED_FIELD_NUMBER: _ClassVar[int]
     VERIFIERS_FIELD_NUMBER: _ClassVar[int]
+    IS_LAST_RESORT_FIELD_NUMBER: _ClassVar[int]
     specialist: str
     lane: int
     adapters: _containers.RepeatedScalarFieldContainer[str]
@@ -50,7 +51,8 @@ class BreakerInfo(_message.Message):
     suspicion: str
     floor_learned: bool
     verifiers: _containers.RepeatedCompositeFieldContainer[VerifierStanding]
-    def __init__(self, specialist: _Optional[str] = ..., lane: _Optional[int] = ..., adapters: _Optional[_Iterable[str]] = ..., lane_status: _Optional[str] = ..., state: _Optional[str] = ..., hold: _Optional[str] = ..., hold_by: _Optional[str] = ..., hold_why: _Optional[str] = ..., since_unix_ms: _Optional[int] = ..., pass_rate: _Optional[float] = ..., samples: _Optional[int] = ..., floor: _Optional[float] = ..., min_samples: _Optional[int] = ..., window_seconds: _Optional[float] = ..., fallback: _Optional[str] = ..., outlook: _Optional[str] = ..., verifier: _Optional[str] = ..., collapse: _Optional[str] = ..., suspicion: _Optional[str] = ..., floor_learned: _Optional[bool] = ..., verifiers: _Optional[_Iterable[_Union[VerifierStanding, _Mapping]]] = ...) -> None: ...
+    is_last_resort: bool
+    def __init__(self, specialist: _Optional[str] = ..., lane: _Optional[int] = ..., adapters: _Optional[_Iterable[str]] = ..., lane_status: _Optional[str] = ..., state: _Optional[str] = ..., hold: _Optional[str] = ..., hold_by: _Optional[str] = ..., hold_why: _Optional[str] = ..., since_unix_ms: _Optional[int] = ..., pass_rate: _Optional[float] = ..., samples: _Optional[int] = ..., floor: _Optional[float] = ..., min_samples: _Optional[int] = ..., window_seconds: _Optional[float] = ..., fallback: _Optional[str] = ..., outlook: _Optional[str] = ..., verifier: _Optional[str] = ..., collapse: _Optional[str] = ..., suspicion: _Optional[str] = ..., floor_learned: _Optional[bool] = ..., verifiers: _Optional[_Iterable[_Union[VerifierStanding, _Mapping]]] = ..., is_last_resort: _Optional[bool] = ...) -> None: ...
 
 class VerifierStanding(_message.Message):
     __slots__ = ("verifier", "pass_rate", "samples", "floor", "floor_learned")

@@ -297,7 +297,7 @@ class ControlPlane:
         state.collapse.put(changes.buckets, self._wall())
         state.demand.put(changes.buckets, self._wall())
         state.demand.usual.put(changes.buckets, self._wall())
-        self._weights.put(changes.buckets)
+        self._weights.put(changes.buckets, self._wall())
         for row in changes.audit:
             self._publish_audit(row)
         if changes.documents or changes.whole:

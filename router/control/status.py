@@ -181,8 +181,11 @@ class ControlStatus:
         outlook = describe_breaker_outlook(record, standing.counts, now, rules, signs)
         info.collapse, lanes = record.collapse, self._state.lanes(specialist)
         info.suspicion = "" if lanes is None else self._suspicion(lanes, lanes.serving, now)
+        info.is_last_resort = self._is_last_resort(specialist, record, now)
+        last_resort = "answers what nothing else can" if info.is_last_resort else ""
         suspicious = info.suspicion if not record.collapse else ""
-        info.outlook = self._with_remarks(specialist, "; ".join(each for each in (suspicious, outlook) if each))
+        remarks = (each for each in (last_resort, suspicious, outlook) if each)
+        info.outlook = self._with_remarks(specialist, "; ".join(remarks))
         return info if lanes is None else _with_lane(info, lanes.serving)
 
     def candidate(self, specialist: str, now: float) -> wire.BreakerInfo | None:
@@ -255,6 +258,7 @@ class ControlStatus:
             serves=may_serve(breaker),
             reason="" if may_serve(breaker) else self._why_open(name, breaker, now),
             is_last_resort=self._is_last_resort(name, breaker, now),
+            is_reachable=bool(replicas),
             unfit_reason=unfit_reason,
             candidate=self._lane_status(name, candidate) if candidate is not None and is_held else None,
             is_suspect=lanes is not None and not state.collapse.is_clear(lane_id(name, lanes.serving)),
@@ -287,12 +291,12 @@ class ControlStatus:
         )
 
     def _is_last_resort(self, specialist: str, breaker: BreakerRecord, now: float) -> bool:
-        """Whether only a learned floor demotes it. Such answers are worse than usual, but better than none; without
-        them, nothing would show that the specialist has recovered."""
+        """Whether it was demoted by a learned floor, and not by a configured one, a collapse or an operator. Its
+        answers are worse than usual, but better than none; without them, nothing would show that it has recovered."""
         if may_serve(breaker) or breaker.hold or breaker.collapse:
             return False
         floor = self._breakers.standing(specialist, now).floor
-        return floor is not None and floor.is_learned
+        return floor is None or floor.is_learned
 
     def _why_open(self, specialist: str, breaker: BreakerRecord, now: float) -> str:
         if breaker.hold:

@@ -32,7 +32,7 @@ UNUSED_SECONDS = (
 )
 SUPERVISOR = "supervisor"  # counts that a supervisor adds to as long as it runs, so that others know of it
 _SHOW_SECONDS, PRESENT_SECONDS = 5.0, 30.0
-_SHOW_GRAIN = 1800
+_SHOW_GRAIN = 60
 
 
 class SupervisedWeights:
@@ -67,9 +67,13 @@ class SupervisedWeights:
         seen = [name for name, at in self._seen.items() if now - at < PRESENT_SECONDS]
         return [name for name in seen if not name.startswith(here) or Path(name.removeprefix(here)).exists()]
 
-    def put(self, buckets: Iterable[CountBucket]) -> None:
-        own = "" if self._folder is None else _supervisor_name(self._folder)
-        found = {bucket.key for bucket in buckets if bucket.series == SUPERVISOR} - {own}
+    def put(self, buckets: Iterable[CountBucket], now: float) -> None:
+        """Take counts from the store. A router that starts gets those of supervisors that have ended, too."""
+        own, oldest = (
+            "" if self._folder is None else _supervisor_name(self._folder),
+            now - _SHOW_GRAIN - PRESENT_SECONDS,
+        )
+        found = {each.key for each in buckets if each.series == SUPERVISOR and each.start > oldest} - {own}
         self._seen.update(dict.fromkeys(found, self._clock.now()))
 
     def failed(self, specialist: str) -> dict[int, str]:

@@ -297,7 +297,7 @@ class Dispatcher:
             if failure is None:
                 return
             tickets.refused(replica, failure.refusal)
-            if failure.kind == "full":
+            if failure.kind == "full" and not failure.refusal.is_permanent:  # a deadline too short is no overload
                 request.full.add(replica.specialist)
             if attempt.has_started:
                 raise failure.refusal

@@ -162,11 +162,12 @@ class RequestTickets:
         if accepted.reserved and self.place is not None:
             self._tickets.counts["honoured"] += 1
             self.place = None
+        self._give_places_up()
         self._give_place_up()
 
     def end(self, refusal: Refusal | None = None) -> None:
         """Put a ticket into the refusal if its replica keeps a place, and give up all other places."""
-        for replica, refused in self._kept:
+        for number, (_, refused) in enumerate(self._kept):
             error, kept = refused.error, refused.error.place
             if refused is refusal and self._key is not None and is_well_formed(kept):
                 place = TicketPlace(kept.instance, kept.key)
@@ -174,11 +175,18 @@ class RequestTickets:
                 error.ticket = write_ticket(self._key, self._request, place, self._tickets.expires(kept_seconds))
                 self._tickets.counts["issued"] += 1
                 self.place = None if place == self.place else self.place
-            else:
-                self._tickets.release(replica, kept.key)
-            error.ClearField("place")
-        self._kept.clear()
+                error.ClearField("place")
+                del self._kept[number]
+                break
+        self._give_places_up()
         self._give_place_up()
+
+    def _give_places_up(self) -> None:
+        """Give up the places of replicas that have refused the request."""
+        for replica, refused in self._kept:
+            self._tickets.release(replica, refused.error.place.key)
+            refused.error.ClearField("place")
+        self._kept.clear()
 
     def _give_place_up(self) -> None:
         """Give up the place of the request's ticket, unless it was taken or is still kept."""

@@ -73,6 +73,7 @@ class SpecialistStatus:
     serves: bool = True
     reason: str = ""  # why it does not serve, for callers
     is_last_resort: bool = False  # whether it answers nevertheless if nothing else can
+    is_reachable: bool = True  # whether a replica is reachable
     unfit_reason: str = ""
     """The reason, for callers, why no reachable replica can answer; empty if one can or none is reachable."""
     candidate: LaneStatus | None = None
@@ -271,7 +272,7 @@ class _Planning:
         for name in dict.fromkeys((*self._fallbacks(primary.name), self.decision.second_choice)):
             if not name or name == primary.name:
                 continue
-            objection = self._objection(name)
+            objection = self._objection(name) or (self._absence(name) if primary.is_last_resort else "")
             if not objection:
                 return name, rejected
             rejected.append(f"{name} cannot be the fallback: {objection}")
@@ -289,6 +290,11 @@ class _Planning:
             return fallback.reason or fallback.correctness
         missing = [adapter for adapter in self.request.adapters if adapter not in fallback.adapter_names]
         return f"it lacks the adapter {missing[0]!r}, which the caller named" if missing else ""
+
+    def _absence(self, name: str) -> str:
+        """Return why no replica of the specialist can answer; empty if one may."""
+        status = self.status.specialists[name]
+        return status.unfit_reason or ("" if status.is_reachable else "no replica is reachable")
 
     def _second_specialist(self, first: str) -> str:
         """Return the second choice if it differs from `first` and the primary, serves, and accepts the request's

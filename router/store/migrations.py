@@ -87,9 +87,11 @@ ADD_COMPARISON_TEXTS: Migration = (
     "ALTER TABLE comparisons ADD COLUMN text {blob}",
     "CREATE INDEX comparisons_text ON comparisons (number, at_ms) WHERE text IS NOT NULL",
 )
+INDEX_ENDED_JOBS: Migration = ("CREATE INDEX jobs_ended ON jobs (status, ended_ms)",)
+"""For how long the last jobs took."""
 MIGRATIONS: Sequence[Migration] = (
     *(INITIAL_SCHEMA, ADD_JOBS, ADD_RECEIPT_LABELS, ADD_SLICES, ADD_RESPONSES),
-    ADD_COMPARISON_TEXTS,
+    *(ADD_COMPARISON_TEXTS, INDEX_ENDED_JOBS),
 )
 
 

@@ -26,8 +26,10 @@ _SILENCE_SECONDS = 4.0  # a connection without an answer for longer is aborted
 _DROPPED_LOG_SECONDS = 5.0  # between two log lines about dropped rows
 _REPEAT_SECONDS = 30.0  # between two log lines about the same outage
 LONGEST_WINDOW = 31 * 86_400  # seconds; older counts are deleted
-_IS_SHORT_START = "series IN ('demand', 'withheld', 'usual', 'recent') AND start"  # counts that are needed for an hour
+_IS_SHORT_START = "series IN ('demand', 'withheld', 'recent', 'supervisor') AND start"  # needed for an hour at most
 SHORT_SECONDS = 2 * 3600
+_IS_DAY_START = "series = 'usual' AND start"
+DAY_SECONDS = 86_400
 _PRUNE_ROWS = 1000
 _LABEL_ROWS = 500
 LabelReceipt = Callable[[bytes], ReceiptLabels]  # computes labels that an older version did not store
@@ -229,6 +231,7 @@ def prune_rows(connection: DatabaseConnection, limits: StoreConfig, now: float) 
         _keep_newest(connection, "audit", "audits", limits.audit),
         _delete_old(connection, "buckets", _BUCKET_KEY, "start", oldest),
         _delete_old(connection, "buckets", _BUCKET_KEY, _IS_SHORT_START, int(now) - SHORT_SECONDS),
+        _delete_old(connection, "buckets", _BUCKET_KEY, _IS_DAY_START, int(now) - DAY_SECONDS),
         _delete_old(connection, "slices", _SLICE_KEY, "until_ms", int(now * 1000)),
         prune_responses(connection, limits, int(now * 1000)),
         _delete_texts(connection, limits, oldest_text_ms(limits, now)),

@@ -106,11 +106,11 @@ class GenerateHandler:
         served = self._preparer.validator.validate(message)
         self.memory.check(can_wait=served.shadow)
         # Refuse the request before it is tokenised if the queue is full and it outranks no request in it.
-        refuse = self._controller.refuse_if_full(served.priority, self._clock.now(), shadow=served.shadow)
-        wanted = "" if served.waits is None else served.place_for
-        if refuse is not None and not self._places.may_serve(wanted, served.place, self._clock.now()):
+        now, seconds_left = self._clock.now(), context.time_remaining()
+        refuse = self._controller.refuse_if_full(served.priority, now, shadow=served.shadow)
+        if refuse is not None and not self._may_get_place(served, seconds_left, now):
             self._refuse(served, refuse)
-        await self._preparer.prepare(served, context.time_remaining())
+        await self._preparer.prepare(served, seconds_left)
         request_id = served.request.request_id
         cancel = partial(self._engine.end, request_id, "cancelled")
         try:
@@ -129,6 +129,12 @@ class GenerateHandler:
         finally:
             if served in self._live:
                 cancel()
+
+    def _may_get_place(self, served: ServedRequest, seconds_left: float | None, now: float) -> bool:
+        limits = (each for each in (served.timeout, seconds_left) if each is not None)
+        patience = min(limits, default=inf) + (served.waits or 0.0)
+        owner = "" if served.waits is None else served.place_for
+        return self._places.may_serve(owner, served.place, served.priority, patience, now)
 
     def _check_open(self) -> None:
         if self.state != "open":

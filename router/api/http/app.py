@@ -205,7 +205,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
 def _read_ticket(scope: Scope) -> CallTicket:
     given = {name: value for name, value in scope["headers"] if name in (_TICKET, _WAIT)}
     wait = given.get(_WAIT, b"")
-    wait_ms = min(int(wait), MAX_TIMEOUT_MS) if wait.isdigit() and len(wait) <= _MAX_DIGITS else None
+    wait_ms = min(int(wait[: _MAX_DIGITS + 1]), MAX_TIMEOUT_MS) if wait.isdigit() else None
     return CallTicket(given.get(_TICKET, b"").decode("latin-1"), wait_ms)
 
 

@@ -117,12 +117,19 @@ def find_fallback(view: wire.SpecialistView, specialists: Iterable[wire.Speciali
     if fallback in others and is_serving(others[fallback]):
         return Fallback(fallback, f"{fallback} answers instead")
     missing = f"its fallback {fallback} is not serving either" if fallback else "it has no fallback"
+    if is_last_resort(view):
+        return Fallback("", f"{missing}: it still answers what nothing else can")
     unless = " unless they have another second choice" if any(map(is_serving, others.values())) else ""
     return Fallback("", f"{missing}: requests are refused{unless}")
 
 
 def is_serving(view: wire.SpecialistView) -> bool:
     return not is_breaker_open(view.breaker) and any(is_replica_up(each.info) for each in view.replicas)
+
+
+def is_last_resort(view: wire.SpecialistView) -> bool:
+    """Whether it is demoted, but answers what nothing else can."""
+    return view.breaker.is_last_resort and any(is_replica_up(each.info) for each in view.replicas)
 
 
 def is_breaker_open(breaker: wire.BreakerInfo) -> bool:
@@ -454,7 +461,7 @@ def _detect_operations(overview: wire.Overview) -> Iterator[Finding]:
     if overview.store_trouble:
         what = f"does not answer ({shorten(overview.store_trouble)}): requests are served, but nothing can be changed"
         yield Finding(WARNING, "store_down", "store", what)
-    if overview.specialists and not any(map(is_serving, overview.specialists)):
+    if overview.specialists and not any(is_serving(each) or is_last_resort(each) for each in overview.specialists):
         yield Finding(CRITICAL, "nobody_serves", _ROUTER, "no specialist serves, so all requests are refused")
     for view in overview.specialists:
         yield from _replica_findings(view, find_fallback(view, overview.specialists))

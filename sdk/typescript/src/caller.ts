@@ -8,7 +8,7 @@ import { type Call, type Transport, readJson } from "./transport.js";
 export interface CallOptions {
   /** Aborting it closes the connection, which cancels the request in the engine. */
   readonly signal?: AbortSignal;
-  /** For the whole call, including retries and the whole answer. */
+  /** For the whole call, including retries and the whole answer; `waitMs` is added to it. */
   readonly timeoutMs?: number;
   /** How long a request may wait for capacity before its time limits begin to count; by default not at all. */
   readonly waitMs?: number;

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from admission.forecast import places
 from admission.forecast.bookings import Admit, Booking, Refuse
 from admission.forecast.controller import AdmissionController
 from admission.forecast.estimates import Estimator, StepPace
@@ -23,8 +24,8 @@ ASKED = booking("b", max_tokens=100, deadline=2.0, owner="me", waits=30.0)
 
 def controller_with_places(limits: PlaceLimits = LIMITS, **room: Any) -> AdmissionController:
     keys = count()
-    places = Places(lambda: f"key {next(keys)}", limits)
-    return AdmissionController(replace(ROOM, **room), Estimator(PRICES), StepPace(32), places=places)
+    kept = Places(lambda: f"key {next(keys)}", limits)
+    return AdmissionController(replace(ROOM, **room), Estimator(PRICES), StepPace(32), places=kept)
 
 
 def busy_controller(limits: PlaceLimits = LIMITS) -> AdmissionController:
@@ -160,6 +161,29 @@ def test_a_full_queue_keeps_places_too() -> None:
     controller.report_ended("a", whole=True, cut=False, now=now)
     back = controller.decide(at(now, replace(ASKED, deadline=20.0), place=verdict.place), now)
     assert isinstance(back, Admit) and back.reserved
+
+
+def test_after_a_failed_search_only_requests_that_could_do_better_are_searched_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    controller, num_searches = busy_controller(), count()
+    search = places.find_opening
+
+    def counted(*given: Any) -> float | None:
+        next(num_searches)
+        return search(*given)
+
+    monkeypatch.setattr(places, "find_opening", counted)
+
+    def has_searched(now: float, **fields: Any) -> bool:
+        before = next(num_searches)
+        assert isinstance(controller.decide(at(now, replace(ASKED, **{"waits": 0.0, **fields})), now), Refuse)
+        return next(num_searches) > before + 1
+
+    assert has_searched(0.0)
+    assert not has_searched(0.0, key="c") and not has_searched(0.2, key="d", owner="other stranger")
+    assert has_searched(0.2, key="e", waits=0.1), "it has more time"
+    assert has_searched(0.5, key="g"), "the failure is forgotten"
 
 
 def test_a_place_whose_caller_came_in_time_and_was_refused_is_lost() -> None:

@@ -78,6 +78,10 @@ async def test_only_a_learned_floor_leaves_a_last_resort(tmp_path: Path) -> None
         await harness.run(BREACH + 2)
         shown = {name: (harness.shown(name), harness.status(name).is_last_resort) for name in ("algo", "debug")}
         assert shown == {"algo": ("shadow_only", True), "debug": ("shadow_only", False)}
+        infos = {each.specialist: each for each in harness.control.breakers()}
+        assert infos["algo"].is_last_resort and infos["algo"].outlook.startswith("answers what nothing else can; ")
+        await harness.control.relearn_floor("algo", **SIGNED)
+        assert harness.status("algo").is_last_resort, "without a floor, only its answers can show a new one"
         await harness.control.hold_breaker("algo", "open", **SIGNED)
         assert not harness.status("algo").is_last_resort
 

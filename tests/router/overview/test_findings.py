@@ -279,6 +279,15 @@ def test_every_state_of_an_unavailable_replica_is_a_finding(
     assert found.what.startswith("its only replica ")
 
 
+def test_a_last_resort_is_not_said_to_refuse() -> None:
+    facts = facts_of()
+    for view in facts.overview.specialists:
+        view.breaker.state, view.breaker.fallback, view.breaker.is_last_resort = "shadow_only", "", True
+    found = detect_findings(facts, RULES)
+    assert {each.kind for each in found} == {"breaker_open"}, "some answer, so it is not true that all are refused"
+    assert all("it still answers what nothing else can" in each.what for each in found)
+
+
 def test_a_suspicious_lane_is_a_finding_until_its_breaker_opens() -> None:
     facts = facts_of()
     facts.overview.specialists[0].breaker.suspicion = "7 of the last 20 judged answers are degenerate"

@@ -56,10 +56,13 @@ def stand_ins(case: PlanCase) -> list[str]:
 
 def lead_of(case: PlanCase) -> str:
     """Return the specialist that is tried first if nothing is escalated, or an empty string if none can answer."""
-    able = (name for name in stand_ins(case) if can_stand_in(case, name))
+    able = [name for name in stand_ins(case) if can_stand_in(case, name)]
     primary = case.decision.primary
-    last = primary if case.status.specialists[primary].is_last_resort else ""
-    return primary if case.serves(primary) else next(able, last)
+    if case.serves(primary):
+        return primary
+    if not case.status.specialists[primary].is_last_resort:
+        return next(iter(able), "")
+    return next((name for name in able if not case.status.specialists[name].unfit_reason), primary)
 
 
 def can_stand_in(case: PlanCase, name: str) -> bool:
@@ -71,7 +74,7 @@ def can_stand_in(case: PlanCase, name: str) -> bool:
 def test_only_serving_specialists_that_the_caller_allows_answer(case: PlanCase, dice: Dice) -> None:
     plan = case.plan(dice)
     names = [way.specialist for way in plan.candidates]
-    alone = lead_of(case) if names == [case.decision.primary] else ""
+    alone = lead_of(case) if names[:1] == [case.decision.primary] else ""
     assert all((case.serves(name) or name == alone) and name not in case.ask.exclude for name in names)
     assert len(set(names)) == len(names) <= 2
     assert set(names) <= {case.decision.primary, *stand_ins(case)}
@@ -370,6 +373,10 @@ def test_a_last_resort_answers_and_is_judged_until_something_else_serves() -> No
     specialists = {**case.status.specialists, "stl": replace(last, name="stl", serves=True)}
     better = replace(case, status=replace(case.status, specialists=specialists)).plan()
     assert better.candidates[0].specialist == "stl"
+    for gone in ({"unfit_reason": "all replicas of stl are drained"}, {"is_reachable": False}):
+        absent = {**specialists, "stl": replace(specialists["stl"], **gone)}
+        alone = replace(case, status=replace(case.status, specialists=absent)).plan()
+        assert [way.specialist for way in alone.candidates] == ["algo"], "a fallback without replicas answers nothing"
 
 
 def test_only_forced_specialists_answer() -> None:

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.config.ensemble import StoreConfig
+from router.control.demand import USUAL, USUAL_SECONDS
+from router.control.weights import SUPERVISOR
 from router.store.connection import SqliteMemory
 from router.store.database import Database, StorePosition, StoreSnapshot
 from router.store.migrations import MIGRATIONS, migrate
@@ -136,10 +138,15 @@ def test_documents_never_expire_but_deletion_marks_do(edits: list[tuple[int, boo
 
 
 @pytest.mark.parametrize(
-    ("series", "longest"), [("correctness", LONGEST_WINDOW), ("demand", SHORT_SECONDS), ("recent", SHORT_SECONDS)]
+    ("series", "longest"),
+    [
+        *(("correctness", LONGEST_WINDOW), (USUAL, USUAL_SECONDS)),
+        *(("demand", SHORT_SECONDS), ("recent", SHORT_SECONDS), (SUPERVISOR, SHORT_SECONDS)),
+    ],
 )
 @given(ages=st.lists(st.integers(-3, 3), unique=True))
-def test_buckets_beyond_the_longest_window_are_deleted(series: str, longest: int, ages: list[int]) -> None:
+def test_buckets_beyond_the_longest_window_are_deleted(series: str, longest: float, ages: list[int]) -> None:
+    longest = int(longest)
     with database() as kept:
         kept.write(WriteBatch(1, {(series, "k", NOW - longest - age): (1, 0) for age in ages}, [], []), "writer", NOW)
         with kept.transaction():

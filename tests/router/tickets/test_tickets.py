@@ -138,11 +138,16 @@ async def test_the_final_refusal_gets_a_ticket_and_other_places_are_given_up() -
     assert +shared.counts == {"issued": 1, "honoured": 1}
 
 
-async def test_an_answered_request_gives_every_place_up() -> None:
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_a_request_that_ends_without_a_refusal_gives_every_place_up(is_answered: bool) -> None:
+    """An accepted request does so at once: a place that is kept until the end of a long answer lapses."""
     shared, replica = tickets_of(KEY), FakeReplica(PLACE.instance)
     tickets = shared.open(request())
     tickets.refused(replica, keeping(PLACE.instance, PLACE.key))  # type: ignore[arg-type]
-    tickets.end()
+    if is_answered:
+        tickets.accepted(wire.Accepted())
+    else:
+        tickets.end()
     await shared.settle()
     assert replica.released == [PLACE.key] and not +shared.counts
 
