@@ -2,12 +2,12 @@
 
 Each way to be bad is a *signal*: an answer is degenerate, or is cut at its length where answers with such a limit used
 to stop. A signal is compared with its usual share, which the lane's own past or that of the lane before it shows. The
-test looks at a span of answers after each judged answer. `RecentAnswers` chooses the span so that neither one prompt
-nor one tenant fills it. `false_alarm_bound` bounds how often the test is wrong.
+test looks at a span of answers after each judged answer, and at its newest part. `RecentAnswers` chooses the span so
+that neither one prompt nor one tenant fills it. `false_alarm_bound` bounds how often the test is wrong.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import sqrt
@@ -19,6 +19,13 @@ DEGENERATE, CUT = "degenerate", "cut"
 _FEWEST = 10  # bad answers that are needed at least
 _CHANCE = 1e-6  # of so many bad answers in one look, if the lane is as usual
 _SUSPECT_FEWEST, _SUSPECT_CHANCE = 5, 1e-4  # the same for a suspicion
+_NEWEST_FEWEST, _NEWEST_CHANCE = 8, 1e-8  # the same for each look at the newest part of a span
+_OTHERS_FEWEST = 4  # bad answers of the other tenants that are needed at least, in a newest part of their answers
+_PROMPTS_SHARE = 0.75  # of the prompts of a lane with few: so many need bad answers
+_MOST_BEFORE = 200  # answers before the newest SPAN, of which the share of bad ones is known
+_FEWEST_BEFORE = 20
+_SLOTS = 60  # parts of the window
+_OTHERS_SLOTS = 0.1  # tenants that used the lane in so many of its slots count beside one that uses it more
 _KNOWN = 50  # judged answers from which the usual share is estimated; with fewer it is unknown
 _UNKNOWN_SHARE = 0.3
 _LEAST_SHARE = 0.05
@@ -45,9 +52,22 @@ def usual_share(past: Counts) -> float:
     a share that only a collapse exceeds."""
     if past.total < _KNOWN:
         return _UNKNOWN_SHARE
+    return max(_LEAST_SHARE, _upper_share(past))
+
+
+def _upper_share(past: Counts) -> float:
     share, square, total = past.bad / past.total, _SIGMAS**2, past.total
     spread = _SIGMAS * sqrt(share * (1 - share) / total + square / (4 * total**2))
-    return max(_LEAST_SHARE, (share + square / (2 * total) + spread) / (1 + square / total))
+    return (share + square / (2 * total) + spread) / (1 + square / total)
+
+
+def newest_share(before: Counts, past: Counts) -> float | None:
+    """Return an upper bound on the share of bad answers in the newest part of a span, which has more answers to popular
+    prompts than the whole. `before` counts all answers, with repetitions, and `past` those to new prompts. None if too
+    few are known."""
+    if before.total < _FEWEST_BEFORE:
+        return None
+    return max(_LEAST_SHARE, _upper_share(before), usual_share(past) if past.total >= _KNOWN else 0.0)
 
 
 def usual_shares(past: Mapping[str, Counts], most: float = 1.0) -> dict[str, float]:
@@ -84,13 +104,16 @@ def false_alarm_bound(answers: int, true_share: float, share: float) -> float:
     """Return an upper bound on the probability of an alarm within so many judged answers of a lane that did not
     collapse. Answers to different prompts are independent, each is bad with the probability `true_share`, and `share`
     was taken as usual. Answers to one prompt may depend on each other if the lane gets SPAN different prompts."""
-    looks = {
-        total: next((bad for bad in range(total + 1) if is_collapse(bad, (share,) * total)), total + 1)
-        for total in range(_FEWEST, SPAN + 1)
-    }
-    chances = {total: chance_of(bad, (true_share,) * total) for total, bad in looks.items()}
-    early = sum(chance for total, chance in chances.items() if total < min(SPAN, answers + 1))
-    return min(1.0, early + max(0, answers - SPAN + 1) * chances[SPAN])
+
+    def chance_at(total: int, fewest: int, chance: float) -> float:
+        looks = (bad for bad in range(total + 1) if is_collapse(bad, (share,) * total, fewest, chance))
+        return chance_of(next(looks, total + 1), (true_share,) * total)
+
+    newest = {total: chance_at(total, _NEWEST_FEWEST, _NEWEST_CHANCE) for total in range(_NEWEST_FEWEST, SPAN + 1)}
+    chances = {total: chance_at(total, _FEWEST, _CHANCE) for total in range(1, SPAN + 1)}
+    looks = {total: chances[total] + sum(each for size, each in newest.items() if size <= total) for total in chances}
+    early = sum(chance for total, chance in looks.items() if total < min(SPAN, answers + 1))
+    return min(1.0, early + max(0, answers - SPAN + 1) * looks[SPAN])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +147,40 @@ class Collapse:
 
 
 def find_collapse(
-    span: Sequence[SeenAnswer], shares: Mapping[str, float], tenants: Set[str], *, suspect: bool = False
+    newest: "RecentAnswers",
+    shares: Mapping[str, float],
+    slots: "TenantSlots | None" = None,
+    *,
+    before: float | None = None,
+    suspect: bool = False,
 ) -> Collapse | None:
-    """Test the answers of one kind of signal. If the lane has several `tenants`, it has collapsed only if the answers
-    without those of any one tenant are suspicious, too. `shares` are the usual ones by signal. With `suspect`, return
-    whether they all are suspicious, which is only shown."""
-    found = _find(span, shares, _SUSPECT_FEWEST, _SUSPECT_CHANCE)
-    if found is None or suspect:
+    """Test the answers of one kind of signal. `shares` are the usual ones by signal; `before` is the usual share of all
+    answers, None if it is not known. If several tenants use the lane, as `slots` has them, it has collapsed only if the
+    newest answers without those of any one tenant are suspicious, too. With `suspect`, return whether they all are
+    suspicious, which is only shown."""
+    span = newest.span(shares)
+    if suspect:
+        return _find(span, shares, _SUSPECT_FEWEST, _SUSPECT_CHANCE)
+    found = _find(span, shares, _FEWEST, _CHANCE)
+    if found is None and newest.has_bad_prompts(shares):
+        usual = shares if before is None else dict.fromkeys(shares, before)
+        found = _find_newest(span, usual, _NEWEST_FEWEST, _NEWEST_CHANCE)
+    if found is None or slots is None:
         return found
-    if len(tenants) > 1:
-        ((worst, _),) = Counter(each.tenant for each in span if each.bad).most_common(1)
-        others = [each for each in span if each.tenant != worst]
-        if _find(others, shares, _SUSPECT_FEWEST, _SUSPECT_CHANCE) is None:
+    ((worst, _),) = Counter(each.tenant for each in span if each.bad).most_common(1)
+    if slots.has_others(worst):
+        others = newest.without(worst, shares)
+        if _find_newest(others, shares, _OTHERS_FEWEST, _SUSPECT_CHANCE) is None:
             return None
-    return _find(span, shares, _FEWEST, _CHANCE)
+    return found
+
+
+def _find_newest(
+    span: Sequence[SeenAnswer], shares: Mapping[str, float], fewest: int, chance: float
+) -> Collapse | None:
+    """Test each newest part of the answers, newest first: earlier good ones must not hide what has changed."""
+    sizes = range(fewest, len(span) + 1) if sum(each.bad for each in span) >= fewest else ()
+    return next((found for size in sizes if (found := _find(span[:size], shares, fewest, chance))), None)
 
 
 def _find(span: Sequence[SeenAnswer], shares: Mapping[str, float], fewest: int, chance: float) -> Collapse | None:
@@ -151,6 +194,34 @@ def _find(span: Sequence[SeenAnswer], shares: Mapping[str, float], fewest: int, 
 def count_answers(span: Iterable[SeenAnswer]) -> Counts:
     counts = Counter(each.bad for each in span)
     return Counts(counts[False], counts[True])
+
+
+class TenantSlots:
+    """Which tenants got answers of a lane, by parts of the window. A tenant cannot push others out by asking more: they
+    count while they used the lane in a share of its slots."""
+
+    def __init__(self, window: float) -> None:
+        self._seconds = max(1.0, window / _SLOTS)
+        self._slots: dict[int, tuple[str, ...]] = {}  # at most two tenants of each, which is enough to find another one
+
+    def add(self, at: int, tenant: str) -> None:
+        slot = int(at / self._seconds)
+        known = self._slots.get(slot, ())
+        if len(known) < 2 and tenant not in known:
+            self._slots[slot] = (*known, tenant)
+            for old in [each for each in self._slots if each <= max(self._slots) - _SLOTS]:
+                del self._slots[old]
+
+    def merged(self, other: "TenantSlots") -> "TenantSlots":
+        merged = TenantSlots(self._seconds * _SLOTS)
+        merged._slots = {
+            slot: (*self._slots.get(slot, ()), *other._slots.get(slot, ())) for slot in {*self._slots, *other._slots}
+        }
+        return merged
+
+    def has_others(self, tenant: str) -> bool:
+        num_others = sum(any(each != tenant for each in known) for known in self._slots.values())
+        return num_others > 0 and num_others >= _OTHERS_SLOTS * len(self._slots)
 
 
 class RecentAnswers:
@@ -169,6 +240,8 @@ class RecentAnswers:
         self._ranked: list[SeenAnswer] = []
         self._num_good = SPAN  # answers since the last bad one
         self._shared = Counter[int]()  # answers by minute; only the last minute
+        self._own: deque[bool] = deque(maxlen=SPAN + _MOST_BEFORE)  # whether they are bad, of this router's
+        self.slots = TenantSlots(window)
 
     @property
     def is_clear(self) -> bool:
@@ -176,8 +249,10 @@ class RecentAnswers:
         return self._num_good >= SPAN
 
     @property
-    def tenants(self) -> Set[str]:
-        return {each.tenant for each in self._ranked}
+    def before(self) -> Counts:
+        """The answers before the newest SPAN, with all repetitions, as far as this router has judged them."""
+        bad = list(self._own)[:-SPAN]
+        return Counts(bad.count(False), bad.count(True))
 
     def has_prompt(self, prompt: str) -> bool:
         return any(each.prompt == prompt for each in self._ranked)
@@ -193,6 +268,10 @@ class RecentAnswers:
         self._shared[minute] += 1
         return True
 
+    def learn(self, answer: SeenAnswer) -> None:
+        """Count an answer that was added as one of the usual ones, once it is not among the newest SPAN any more."""
+        self._own.append(answer.bad)
+
     def put(self, answer: SeenAnswer, now: float) -> None:
         """Take an answer that a router has shared, perhaps this one."""
         is_known = any((each.at, each.prompt) == (answer.at, answer.prompt) for each in self._newest)
@@ -203,7 +282,23 @@ class RecentAnswers:
         """Return the answers to test; with `signals`, only of these."""
         return [each for each in self._ranked if signals is None or each.signal in signals][:SPAN]
 
+    def without(self, tenant: str, signals: Mapping[str, float]) -> list[SeenAnswer]:
+        """Return the newest answers to other tenants, the newest answer to each prompt before any repetition."""
+        repetitions, others = Counter[str](), list[tuple[int, int, SeenAnswer]]()
+        for place, each in enumerate(self._newest):
+            if each.tenant != tenant and each.signal in signals:
+                others.append((repetitions[each.prompt], place, each))
+                repetitions[each.prompt] += 1
+        return [each for *_, each in sorted(others, key=lambda ranked: ranked[:2])][:SPAN]
+
+    def has_bad_prompts(self, signals: Mapping[str, float]) -> bool:
+        """Whether so many different prompts of the span got bad answers that it is not a few prompts that always do."""
+        num_bad = len({each.prompt for each in self.span(signals) if each.bad})
+        num_prompts = len({each.prompt for each in self._newest})
+        return num_bad >= min(_NEWEST_FEWEST, _PROMPTS_SHARE * num_prompts)
+
     def _insert(self, answer: SeenAnswer) -> None:
+        self.slots.add(answer.at, answer.tenant)
         self._num_good = 0 if answer.bad else self._num_good + 1
         newest = sorted((answer, *self._newest), key=lambda each: -each.at)
         prompts, tenants = Counter[str](), Counter[tuple[int, str]]()

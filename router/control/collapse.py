@@ -13,6 +13,7 @@ from admission.collapse import (
     SeenAnswer,
     count_answers,
     find_collapse,
+    newest_share,
     signal_kind,
     usual_shares,
 )
@@ -54,8 +55,10 @@ class CollapseMonitor:
             recent = self._lane(lane_id)[kind]
             is_repeated = recent.has_prompt(answer.prompt)
             must_share = recent.add(answer)
-            if not (is_repeated or _is_alone(answer, recent.span())):
-                self._past.add(lane_id, signal, now, passed=not bad)
+            if not (bad and kind == DEGENERATE and self._is_odd(lane_id, now)):
+                recent.learn(answer)
+                if not (is_repeated or _is_alone(answer, recent.span())):
+                    self._past.add(lane_id, signal, now, passed=not bad)
             if must_share and kind in acts_on:
                 key = "|".join((lane_id, signal, answer.tenant, answer.prompt))
                 self._store.count(CountBucket(RECENT, key, answer.at, int(not bad), int(bad)))
@@ -86,15 +89,12 @@ class CollapseMonitor:
         degenerate answers that is taken as usual."""
         if lane_id not in self._recent:
             return None
-        past, recent = self._past.counts_by_kind(measure, now), self._recent[lane_id]
-        if measure == lane_id:
-            newest = [each for answers in recent.values() for each in answers.span()]
-            past = {signal: _without(counts, signal, newest) for signal, counts in past.items()}
-        shares = usual_shares(past, most)
-        lanes = (self._recent.get(each, {}) for each in {lane_id, measure})
-        tenants = {tenant for lane in lanes for answers in lane.values() for tenant in answers.tenants}
+        recent = self._recent[lane_id]
+        usual = self._recent.get(measure, recent)
+        shares, before = self._usual(lane_id, measure, now, most)
         for kind in (DEGENERATE, CUT):  # degenerate answers first: they say most
-            found = find_collapse(recent[kind].span(shares), shares, tenants, suspect=suspect)
+            slots = recent[kind].slots.merged(usual[kind].slots)
+            found = find_collapse(recent[kind], shares, slots, before=before[kind], suspect=suspect)
             if found is not None:
                 return found.described(self._what.get(lane_id, "")) if kind == DEGENERATE else found
         return None
@@ -111,6 +111,24 @@ class CollapseMonitor:
             if not self._past.counts(lane_id, now).total:
                 del self._recent[lane_id]
                 self._what.pop(lane_id, None)
+
+    def _usual(
+        self, lane_id: str, measure: str, now: float, most: float = 1.0
+    ) -> tuple[dict[str, float], dict[str, float | None]]:
+        """Return the usual shares of bad answers by signal, and by kind those in the newest part of a span."""
+        past, recent = self._past.counts_by_kind(measure, now), self._recent[lane_id]
+        if measure == lane_id:
+            newest = [each for answers in recent.values() for each in answers.span()]
+            past = {signal: _without(counts, signal, newest) for signal, counts in past.items()}
+        before = self._recent.get(measure, recent)[DEGENERATE].before
+        share = newest_share(before, past.get(DEGENERATE, Counts()))
+        return usual_shares(past, most), {DEGENERATE: None if share is None else min(most, share), CUT: None}
+
+    def _is_odd(self, lane_id: str, now: float) -> bool:
+        """Whether the newest degenerate answers look like a collapse, perhaps of what one tenant gets: they must not
+        become usual."""
+        shares, before = self._usual(lane_id, lane_id, now)
+        return find_collapse(self._recent[lane_id][DEGENERATE], shares, before=before[DEGENERATE]) is not None
 
     def _lane(self, lane_id: str) -> dict[str, RecentAnswers]:
         if lane_id not in self._recent:
