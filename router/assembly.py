@@ -272,6 +272,8 @@ class BackgroundServices:
 
     def lane_judged(self, lane_id: str, specialist: str, judged: JudgedAnswer) -> None:
         self.evaluation_totals.add_judged(specialist, judged)
+        if judged.outcome == "unavailable":
+            self.control.record_outcome(lane_id, judged.outcome)
         self.control.record_signals(lane_id, specialist, judged.tenant, judged.question, judged.signals, judged.why)
 
     def answer_evaluated(self, receipt: inference_pb2.Receipt, judged: JudgedAnswer) -> None:

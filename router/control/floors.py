@@ -6,6 +6,8 @@ from admission.breakers import BreakerRecord
 from admission.budgets import bucket_seconds
 from admission.floors import FloorBook, Floors, Tally, floors_in_force, tally_of
 from admission.lanes import LaneRecord, lane_id
+from octet.limits import shorten
+from octet.terminal import pluralize
 from router.control.audit import (
     RESERVED_AUTHORS,
     AuditWriter,
@@ -34,19 +36,30 @@ class FloorRegistry:
         return floors_in_force(config.floor, config.verify, self.book(specialist))
 
     def is_learning(self, specialist: str) -> bool:
-        """Whether the specialist has yet to learn its first floor, so that more of its answers are judged."""
-        config = self._state.ensemble.specialist(specialist)
-        return config.floor == "auto" and config.verify != NONE and not self.book(specialist).learned
+        """Whether the specialist has yet to learn its first floor and can, so that more of its answers are judged. It
+        cannot if its verifier could not judge any of as many answers as learning needs."""
+        is_stuck = self._state.unavailable.get(specialist, 0) >= self._state.ensemble.correctness.learn_samples
+        return self._has_to_learn(specialist) and not is_stuck
 
     def progress(self, specialist: str, now: float) -> str:
         """Describe how far learning the first floor is; "" if none is to be learned."""
         lanes = self._state.lanes(specialist)
-        if not self.is_learning(specialist) or lanes is None:
+        if not self._has_to_learn(specialist) or lanes is None:
             return ""
         counts = self._evidence(specialist, lanes.serving, self.book(specialist), now).by_verifier
         most = max((each.total for each in counts.values()), default=0)
         fresh = ", once its lane is trusted" if lanes.serving.fresh else ""
-        return f"{most} of {self._state.ensemble.correctness.learn_samples} samples{fresh}"
+        missed, verifier = (
+            self._state.unavailable.get(specialist, 0),
+            self._state.ensemble.specialist(specialist).verify,
+        )
+        unable = f"; the verifier {shorten(verifier)} could not run for the last {pluralize(missed, 'answer')}"
+        samples = self._state.ensemble.correctness.learn_samples
+        return f"{most} of {samples} samples{fresh}{unable if missed else ''}"
+
+    def _has_to_learn(self, specialist: str) -> bool:
+        config = self._state.ensemble.specialist(specialist)
+        return config.floor == "auto" and config.verify != NONE and not self.book(specialist).learned
 
     async def learn(self, specialist: str, breaker: BreakerRecord, now: float) -> None:
         """Learn the floors that the trusted serving lane has shown, unless it is demoted: a demoted lane sets no floor

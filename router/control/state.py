@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 
 from admission.budgets import Counts
 from admission.collapse import CUT, DEGENERATE, Collapse
@@ -22,6 +23,8 @@ RESTARTS = "restarts"  # another kind: how often a replica restarted, and why it
 CORRECTNESS = "correctness"  # evaluated answers by lane and verifier: `good` counts passed answers, `bad` failed ones
 FLOOR = "floor"  # another kind: the learned floors of a specialist
 TICKET_KEYS = "ticket_keys"  # another kind: the keys that sign tickets
+_MOST_KEY_PART = 100  # bytes of a verifier's name in the key of its counts
+_DIGEST, _NAME_END = 16, 60  # hexadecimal digits and bytes that stand for a longer one
 
 
 class SharedState:
@@ -40,15 +43,25 @@ class SharedState:
         self._reachable: dict[str, list[ObservedReplica]] = {}
         # by replica and load name: the digest of an adapter that the replica cannot load, or finds changed at its path
         self.unloadable: dict[tuple[str, str], str] = {}
+        # by specialist: the answers in a row that its verifier could not judge, since this router's last verdict on one
+        self.unavailable: dict[str, int] = {}
 
     def record_outcome(self, lane_id: str, outcome: str, verifier: str = "") -> None:
         """Count a verdict. Without the name of a `verifier`, it is the specialist's own."""
-        if lane_id and outcome in ("passed", "failed"):
-            self.correctness.add(lane_id, verifier, self._wall(), passed=outcome == "passed")
+        specialist = lane_id.partition("|")[0]
+        if lane_id and outcome == "unavailable":
+            self.unavailable[specialist] = self.unavailable.get(specialist, 0) + 1
+        elif lane_id and outcome in ("passed", "failed"):
+            self.unavailable.pop(specialist, None)
+            self.correctness.add(lane_id, verifier_key(verifier), self._wall(), passed=outcome == "passed")
 
     def tally(self, specialist: str, lane_id: str, now: float, since: float = 0.0) -> Tally:
         """Return the verdicts on a lane's answers in the window, by verifier."""
-        by_verifier = self.correctness.counts_by_kind(lane_id, now, since)
+        ensemble = self.ensemble
+        verifiers = (*(each.verify for each in ensemble.specialists), *(each.verify or "" for each in ensemble.tasks))
+        names = {verifier_key(name): name for name in verifiers}
+        counted = self.correctness.counts_by_kind(lane_id, now, since)
+        by_verifier = {names.get(key, key): counts for key, counts in counted.items()}
         if (unnamed := by_verifier.pop("", None)) is not None:
             own = self.ensemble.specialist(specialist).verify
             by_verifier[own] = by_verifier.get(own, Counts()) + unnamed
@@ -161,3 +174,11 @@ def can_serve_lane(replica: ObservedReplica, lane: LaneRecord) -> bool:
     """Return whether the replica matches the lane, and holds each of its adapters or could load it from a path."""
     can_load = all(each.path or each.load_name in replica.adapters for each in lane.adapters)
     return can_load and matches_lane(replica, lane)
+
+
+def verifier_key(name: str) -> str:
+    """Return the verifier's name as a part of a stored key, which has a limit: of a long name, its end and a digest."""
+    raw = name.encode("utf-8", "replace")
+    if len(raw) <= _MOST_KEY_PART:
+        return name
+    return f"{sha256(raw).hexdigest()[:_DIGEST]}~{raw[-_NAME_END:].decode('utf-8', 'ignore')}"

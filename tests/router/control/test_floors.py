@@ -6,9 +6,13 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from octet.config.ensemble import CorrectnessConfig, SpecialistConfig
+from admission.budgets import Counts
+from octet.config.ensemble import CorrectnessConfig, SpecialistConfig, TaskConfig
 from octet.rpc.refusal import Refusal
+from router.control.state import CORRECTNESS, verifier_key
 from tests.router.control.harness import (
     BREACH,
     ENSEMBLE,
@@ -209,3 +213,47 @@ async def test_a_fresh_lane_is_held_to_the_floor_and_an_operators_lane_renews_it
         assert not harness.status("algo").lane.fresh
         assert shown_floor(harness)[0] != high, "the trusted lane of an operator sets its own floor"
         assert (await harness.changes_of("algo"))[-1] == "learn_floor"
+
+
+async def test_a_long_name_of_a_verifier_loses_no_counts(tmp_path: Path) -> None:
+    """A name may have 512 characters, a key in the store only 256 bytes. Another router reads the counts."""
+    long, other = f"json:{'schemas/' * 60}a.json", f"json:{'schemas/' * 60}b.json"
+    specialists = (replace(AUTO.specialists[0], verify=long), *AUTO.specialists[1:])
+    ensemble = replace(AUTO, specialists=specialists, tasks=(*AUTO.tasks, TaskConfig("parse", verify=other)))
+    wall = FakeWallClock()
+    async with running_control(tmp_path / "db", ensemble=ensemble, wall=wall) as harness:
+        judge(harness, 30, 10, long)
+        judge(harness, 5, 2, other)
+        assert len(await harness.store.buckets(CORRECTNESS, 0)) == 2
+    async with running_control(tmp_path / "db", ensemble=ensemble, wall=wall) as harness:
+        await harness.tick()
+        info, lane = harness.control.breakers()[0], harness.status("algo").lane.lane_id
+        assert harness.control._state.tally("algo", lane, wall()).by_verifier == {
+            long: Counts(30, 10),
+            other: Counts(5, 2),
+        }
+        assert info.floor_learned and harness.control._breakers.floors.book("algo").learned.keys() == {long}
+
+
+@given(name=st.text(max_size=600), other=st.text(max_size=600))
+def test_the_key_of_a_verifier_fits_and_tells_it_apart(name: str, other: str) -> None:
+    assert len(verifier_key(name).encode()) <= 100
+    assert verifier_key(name) == name or len(name.encode()) > 100
+    assert (verifier_key(name) == verifier_key(other)) == (name == other)
+
+
+async def test_learning_ends_if_the_verifier_cannot_run_and_says_why(tmp_path: Path) -> None:
+    async with running_control(tmp_path / "db", ensemble=AUTO) as harness:
+        lane = harness.status("algo").lane.lane_id
+        for number in range(1, 41):
+            assert harness.status("algo").is_learning
+            harness.control.record_outcome(lane, "unavailable")
+            await harness.tick()
+            missed = "1 answer" if number == 1 else f"{number} answers"
+            why = f"learning the floor: 0 of 40 samples; the verifier 'cpp' could not run for the last {missed}"
+            assert harness.control.breakers()[0].outlook == why
+        assert not harness.status("algo").is_learning, "more samples would not help"
+        judge(harness, 1, 0)
+        await harness.tick()
+        assert harness.status("algo").is_learning, "the verifier can run again"
+        assert harness.control.breakers()[0].outlook == "learning the floor: 1 of 40 samples"
