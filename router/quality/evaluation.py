@@ -26,8 +26,16 @@ from router.routing.classifier.base import sample_text
 from router.routing.classifier.features import BUCKET_BITS, FAMILIES
 from router.routing.classifier.features import extract_features as extract_batch
 from router.routing.dispatch_plan import Candidate, ShadowOrder
-from router.verify.by_task import NONE, AnswerPurpose, Judgement, VerifierSet
-from router.verify.degenerate import AnswerHistory, describe_degeneration, is_asked_to_repeat, is_checked
+from router.verify.by_task import NON_EMPTY, NONE, AnswerPurpose, Judgement, VerifierSet
+from router.verify.degenerate import (
+    BLANK_TOKENS,
+    SHORTEST,
+    AnswerHistory,
+    describe_degeneration,
+    is_asked_to_repeat,
+    is_checked,
+)
+from router.verify.same import FEWEST_SAME, SaidAnswer, SameAnswers
 from router.verify.verdict import Outcome
 
 MOST_FEATURES = 2000
@@ -96,6 +104,12 @@ class DecodedAnswer:
     text: str
     finish: wire.FinishReason
     num_tokens: int
+    is_at_stop: bool = False  # whether a stop sequence of the caller ended it
+
+    @property
+    def shows_nothing(self) -> bool:
+        """Whether it is blank because it began with a stop sequence of the caller."""
+        return self.is_at_stop and not self.text.strip()
 
     @property
     def has_stopped(self) -> bool:
@@ -187,6 +201,7 @@ class Evaluator:
     _clock: Callable[[], float]  # monotonic
     _on_traced: Callable[[TracedVerdict], None] | None = None  # receives verdicts on traced requests
     _history: AnswerHistory = field(default_factory=AnswerHistory)
+    _same: SameAnswers = field(default_factory=SameAnswers)
 
     async def evaluate(self, task: EvaluationTask) -> bool:
         """Run the next turn of the task. The first turn verifies and compares the answers. Return whether a second turn
@@ -215,7 +230,7 @@ class Evaluator:
         if text is None:
             self._counters.unread += 1
             return None
-        return DecodedAnswer(text, usage.finish_reason, usage.completion_tokens)
+        return DecodedAnswer(text, usage.finish_reason, usage.completion_tokens, usage.HasField("stop_string"))
 
     async def _judge_shadow(self, task: EvaluationTask) -> None:
         answer, decoded = task.shadow_answer, task.shadow_decoded
@@ -226,12 +241,13 @@ class Evaluator:
     async def _judge(
         self, task: EvaluationTask, answer: DecodedAnswer, candidate: Candidate, lane: wire.Lane
     ) -> JudgedAnswer | None:
-        """Judge the answer by its text, then with the verifier of the candidate's specialist. Of an answer that was
-        cut, the complete part is verified. Count the outcome for the candidate's lane. Return what was found; None if
-        that is nothing. Answers of other lanes and those that ended in an error are ignored."""
+        """Judge the answer by its text and with the verifier of the candidate's specialist. Of an answer that was cut,
+        the complete part is verified. Count the outcome for the candidate's lane. A degenerate answer fails, and counts
+        for the verifier that judges such an answer; if none does, for no pass rate. Return what was found; None if that
+        is nothing. Answers of other lanes and those that ended in an error are ignored."""
         verifier = task.rules.verifiers.line(candidate.specialist)
         is_abandoned = answer.finish == wire.FINISH_REASON_CANCELLED and len(answer.text) >= _LONG_PART
-        if not (answer.is_judged or is_abandoned) or not _counts_for_lane(candidate, lane):
+        if not (answer.is_judged or is_abandoned) or answer.shows_nothing or not _counts_for_lane(candidate, lane):
             return None
         began, receipt, is_shadow = self._clock(), task.finished.receipt, answer is task.shadow_decoded
         kind, why, signals = await self._check_text(task, answer, candidate, verifier)
@@ -239,27 +255,32 @@ class Evaluator:
             judged = JudgedAnswer("skipped", "cut", why, receipt.tenant, task.finished.question, signals)
             self._listener.lane_judged(candidate.lane_id, candidate.specialist, judged)
             return None
-        outcome: Outcome = "failed"
-        if kind != "degenerate" and is_shadow and task.primary is not None and task.did_shadow_run_away:
+        is_degenerate = kind == "degenerate"
+        if not is_degenerate and is_shadow and task.primary is not None and task.did_shadow_run_away:
             verifier, verdict = await task.verify(candidate.specialist, task.primary.text)
-            outcome = "failed" if verdict.outcome == "passed" else "skipped"  # it fails if the primary passed
-        elif kind != "degenerate":
-            verifier, verdict = await task.verify(candidate.specialist, answer.text, is_cut=kind == "cut")
+            outcome: Outcome = "failed" if verdict.outcome == "passed" else "skipped"  # it fails if the primary passed
+        else:
+            verifier, verdict = await task.verify(candidate.specialist, answer.text, is_cut=not answer.has_stopped)
             outcome = verdict.outcome
+        if verifier != NONE and not is_degenerate:
+            why = self._check_same(
+                task, answer, candidate, signals, is_right=outcome == "passed" and verifier != NON_EMPTY
+            )
+        is_counted = not is_degenerate or outcome in _CONCLUSIVE
+        outcome = "failed" if is_degenerate else outcome
         if self._on_traced is not None and receipt.span_id:
             times = began, self._clock()
             self._on_traced(TracedVerdict(receipt, candidate.specialist, verifier, outcome, *times, is_shadow))
-        is_conclusive = self._count(candidate, outcome, verifier)
+        is_conclusive = self._count(candidate, outcome if is_counted else "skipped", verifier)
         judged = JudgedAnswer(outcome, kind, why, receipt.tenant, task.finished.question, signals)
         self._listener.lane_judged(candidate.lane_id, candidate.specialist, judged)
-        return judged if is_conclusive or kind == "cut" else None
+        return judged if is_conclusive or kind != "verifier" else None
 
     async def _check_text(
         self, task: EvaluationTask, answer: DecodedAnswer, candidate: Candidate, verifier: str
     ) -> tuple[JudgementKind, str, dict[str, bool]]:
         """Return what gives the verdict, what is wrong with the text, and whether the answer is bad by each signal. If
-        the verifier is turned off, the text is not checked. A repetition that the caller asked for is no signal. A text
-        that the lane says to everything is a signal, but its verifier judges each answer."""
+        the verifier is turned off, the text is not checked. A repetition that the caller asked for is no signal."""
         kind: JudgementKind = "verifier" if answer.has_stopped else "cut"
         if verifier in ("", NONE):
             return kind, "", {}
@@ -272,14 +293,38 @@ class Evaluator:
             return kind, "", {}
         if not why and not candidate.fresh:
             self._history.add(candidate.specialist, text)
-        is_free = answer.is_judged and task.finished.structure is None
-        same = self._history.describe_same(candidate.lane_id, question, text) if is_free else ""
         limit, signals = task.finished.receipt.decision.max_tokens, dict[str, bool]()
         if is_checked(text, is_cut=is_cut, num_tokens=answer.num_tokens, limit=limit):
-            signals[DEGENERATE] = bool(why or same)
+            signals[DEGENERATE] = bool(why)
         if (answer.has_stopped or answer.finish == wire.FINISH_REASON_LENGTH) and (signal := cut_signal(limit)):
             signals[signal] = is_cut
-        return ("degenerate" if why else kind), why or same, signals
+        return ("degenerate" if why else kind), why, signals
+
+    def _check_same(
+        self,
+        task: EvaluationTask,
+        answer: DecodedAnswer,
+        candidate: Candidate,
+        signals: dict[str, bool],
+        *,
+        is_right: bool,
+    ) -> str:
+        """Add to the signals what the lane's newest answers to other questions show: whether they are this text, too.
+        Return why the answer is bad by it; empty if it is not. Its verdict stays as it is."""
+        question, limit = task.finished.question, task.finished.receipt.decision.max_tokens
+        if task.finished.structure is not None:
+            return ""
+        is_short = (
+            answer.has_stopped and 0 < len(answer.text.strip()) < SHORTEST and (not limit or limit >= BLANK_TOKENS)
+        )
+        said = SaidAnswer.read(question, answer.text)
+        is_same = self._same.add(candidate.specialist, candidate.lane_id, said, is_trusted=not candidate.fresh)
+        if is_same and not is_right and (is_short or DEGENERATE in signals):
+            signals[DEGENERATE] = True
+            return f"{FEWEST_SAME} different questions got the same text"
+        if is_short and not is_same and (is_right or self._same.is_varied(candidate.lane_id, said)):
+            signals[DEGENERATE] = False
+        return ""
 
     def _count(self, candidate: Candidate, outcome: Outcome, verifier: str) -> bool:
         """Count the outcome. If it is conclusive, report it for the candidate's lane and return True."""

@@ -20,7 +20,7 @@ from router.verify.verdict import Verdict, Verifier
 from router.verify.verifiers import JSON_TAGS, PYTHON_TAGS, NonEmptyVerifier, TextVerifier, VerifierOpener
 
 STRUCTURE, LABELS = "structure", "labels"  # the names of the verifiers that no configuration names
-NONE, _OBJECT = "none", {"type": "object"}
+NONE, NON_EMPTY, _OBJECT = "none", "non_empty", {"type": "object"}
 _COMPILED = ("cpp", "python")
 _TAGS: Mapping[str, frozenset[str]] = {"cpp": CPP_TAGS, "python": PYTHON_TAGS, "json": JSON_TAGS}
 _QUOTES = "\"'`*.!: \t\r\n"  # around a label

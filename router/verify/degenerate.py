@@ -10,13 +10,16 @@ from collections.abc import Container
 from octet.terminal import pluralize
 
 MOST_CHARACTERS = 8192  # the checks read the end of a longer answer
-_SHORTEST = 40  # characters; a shorter answer is only checked for emptiness
-_BLANK_TOKENS = 16  # a cut answer with so many tokens has room for text
+SHORTEST = 40  # characters; a shorter answer is only checked for emptiness
+BLANK_TOKENS = 16  # a cut answer with so many tokens has room for text
 _FEWEST_TURNS = 6  # repetitions of a unit that make a loop
 _LONG_UNIT, _FEWEST_LONG_TURNS = 150, 2.9  # characters; in a cut answer, fewer repetitions of such a unit make a loop
 _LOOP_SHARE = 0.5  # of a cut answer that its last loop covers
 _STOPPED_LOOP_SHARE = 0.8  # the same for an answer that ended by itself, which may well contain a table or a ruler
 _LONG_LOOP = 1000  # characters; a cut answer that ends in such a loop is degenerate, however it began
+_LONG_DATA = 4000  # the same for a loop of digits or lines without letters, such as rows of zeros, in any answer
+_LONG_SIGNS = 400  # the same for other signs; a shorter ruler is no loop
+_LEAST_SIGNS = 200  # characters of interrupted loops of signs
 _GRAM = 4  # words
 _FEWEST_WORDS = 40
 _REPEATED_SHARE = 0.9  # of its n-grams that occur earlier in the answer
@@ -33,8 +36,6 @@ _MIXED_SHARE = 0.03
 _FEWEST_MIXED = 4  # scripts
 _ASKED_CHARACTERS = 1000  # at both ends of a question, where it may ask for a repetition
 _NEAR = 40  # characters between what is to be repeated and the word that asks for it
-_SAME_ANSWERS = 20  # newest answers of a lane, of which half must not be the same
-_SAME_WORDS = 8  # a shorter answer may be a label
 
 _WORD = re.compile(r"\w+")
 _RUN = re.compile(r"(.{1,16}?)\1{5,}", re.DOTALL)
@@ -70,11 +71,13 @@ _NUMBER = re.compile(r"\d{1,9}")
 
 
 def is_checked(answer: str, *, is_cut: bool, num_tokens: int, limit: int) -> bool:
-    """Whether the check of the text shows anything. A short answer must have ended by itself and had room for more: a
-    model that repeats itself without end is cut. A blank one may be cut, but not before it had room for text."""
-    if len(answer.strip()) >= _SHORTEST or (is_cut and _is_blank(answer, num_tokens)):
+    """Whether the check of the text shows anything. A short answer, such as a label, shows nothing. A blank one does
+    if it had room for text: it ended by itself and `limit` allowed some, or it is long enough."""
+    if len(answer.strip()) >= SHORTEST:
         return True
-    return not is_cut and (not limit or limit >= _BLANK_TOKENS)
+    if answer.strip():
+        return False
+    return _is_blank(answer, num_tokens) or (not is_cut and (not limit or limit >= BLANK_TOKENS))
 
 
 def describe_degeneration(
@@ -86,7 +89,7 @@ def describe_degeneration(
     if not answer.strip():
         return "it is empty" if not is_cut or _is_blank(answer, num_tokens) else ""
     text = answer[-MOST_CHARACTERS:].rstrip()
-    if len(text) < _SHORTEST:
+    if len(text) < SHORTEST:
         return ""
     return (
         _describe_broken(question, text)
@@ -136,17 +139,30 @@ def find_loop(text: str, *, is_cut: bool = False) -> tuple[int, int]:
 
 
 def _is_blank(answer: str, num_tokens: int) -> bool:
-    return not answer.strip() and (num_tokens >= _BLANK_TOKENS or len(answer) >= _SHORTEST)
+    return not answer.strip() and (num_tokens >= BLANK_TOKENS or len(answer) >= SHORTEST)
 
 
 def _describe_loop(text: str, whole: int, *, is_cut: bool) -> str:
     unit, covered = find_loop(text, is_cut=is_cut)
     share = covered / len(text) if whole > len(text) else covered / whole
     least = _LOOP_SHARE if is_cut else _STOPPED_LOOP_SHARE
-    if covered >= _SHORTEST and (share >= least or (is_cut and covered >= _LONG_LOOP)):
+    long = _longest_data(text[len(text) - unit :], text[: len(text) - covered], is_cut=is_cut)
+    if covered >= max(SHORTEST, long) and (share >= least or (is_cut and covered >= max(_LONG_LOOP, long))):
         return f"a unit of {pluralize(unit, 'character')} repeats {covered // unit} times"
-    runs = sum(run.end() - run.start() for run in _RUN.finditer(text) if run.end() - run.start() >= _SHORTEST)
-    return "short units repeat" if runs >= least * len(text) else ""
+    rest, sizes = _RUN.sub("", text), Counter[int]()  # characters of runs by how many of their kind are needed
+    for run in (found[0] for found in _RUN.finditer(text) if len(found[0]) >= SHORTEST):
+        needed = _longest_data(run, rest, is_cut=is_cut)
+        sizes[_LEAST_SIGNS if is_cut and needed == _LONG_SIGNS else needed] += len(run)
+    counted = sum(size for needed, size in sizes.items() if size >= needed)
+    return "short units repeat" if counted and counted >= least * len(text) else ""
+
+
+def _longest_data(unit: str, rest: str, *, is_cut: bool) -> int:
+    """Return how many characters a loop of the unit may have because it may be data: a table without content, an array
+    of zeros, a ruler. 0 if it is none: it has letters, or the answer is nothing else up to its cut."""
+    if any(map(str.isalpha, unit)) or (is_cut and not any(map(str.isalpha, rest))):
+        return 0
+    return _LONG_DATA if "\n" in unit or any(map(str.isdigit, unit)) else _LONG_SIGNS
 
 
 def _describe_repetition(text: str) -> str:
@@ -159,12 +175,12 @@ def _describe_repetition(text: str) -> str:
         return ""
     raw = text.encode("utf-8", "replace")
     compressed = len(zlib.compress(raw)) / len(raw)
-    if compressed < _LEAST_COMPRESSED:
+    has_numbers = sum(map(str.isdigit, text)) >= _DIGITS_SHARE * len(text)
+    if compressed < _LEAST_COMPRESSED and not has_numbers:
         return "the text has almost no information"
     grams = list(zip(*(words[shift:] for shift in range(_GRAM)), strict=False))
     is_repeated = 1 - len(set(grams)) / len(grams) >= _REPEATED_SHARE and compressed < _LEAST_COMPRESSED_REPEATED
     is_poor = len(set(words)) <= max(_FEW_WORDS, _FEW_WORDS_SHARE * len(words))
-    has_numbers = sum(map(str.isdigit, text)) >= _DIGITS_SHARE * len(text)
     return "a few phrases repeat" if (is_repeated or is_poor) and not has_numbers else ""
 
 
@@ -201,13 +217,12 @@ def _describe_scripts(question: str, text: str, usual: Container[str] | None) ->
 
 
 class AnswerHistory:
-    """The main scripts of the newest answers of each specialist's trusted lanes, and the texts of each lane's."""
+    """The main scripts of the newest answers of each specialist's trusted lanes."""
 
     def __init__(self, most: int = 200, known: int = 20, share: float = 0.05) -> None:
         self._known = known
         self._share = share
         self._scripts = defaultdict[str, deque[str]](lambda: deque(maxlen=most))
-        self._texts = defaultdict[str, deque[tuple[int, int]]](lambda: deque(maxlen=_SAME_ANSWERS))
 
     def usual(self, specialist: str) -> frozenset[str] | None:
         """Return the scripts of a share of its answers at least; None if too few answers are known."""
@@ -221,13 +236,3 @@ class AnswerHistory:
         (name, letters), *_ = [*count_scripts(answer).most_common(1)] if not answer.isascii() else [("Latin", 1)]
         if letters:
             self._scripts[specialist].append(name)
-
-    def describe_same(self, lane_id: str, question: str, answer: str) -> str:
-        """Add the answer of a lane. Return that half of the lane's newest answers, to different questions, are this
-        text; empty if they are not. Data and labels may well be the same."""
-        words = answer.casefold().split()
-        newest, text = self._texts[lane_id], hash(" ".join(words))
-        newest.append((hash(question), text))
-        num_same = len({asked for asked, said in newest if said == text})
-        is_prose = len(words) >= _SAME_WORDS and len(answer) >= _SHORTEST and words[0][0] not in "{["
-        return f"{num_same} different questions got the same text" if is_prose and num_same * 2 >= _SAME_ANSWERS else ""

@@ -130,17 +130,62 @@ def test_a_sample_counts_for_its_lane_if_its_verifier_can_judge_it(
 
 
 @pytest.mark.parametrize("finish", [STOP, LENGTH, specialist_pb2.FINISH_REASON_DEADLINE])
-def test_a_degenerate_answer_fails_without_its_verifier(finish: Any) -> None:
+def test_a_degenerate_answer_fails_whatever_its_verifier_says(finish: Any) -> None:
     async def scenario(harness: EvaluationHarness) -> None:
         finished = harness.finished("good. " * 100, finish=finish)
         finished.receipt.decision.max_tokens = 300
         harness.queue.submit(finished)
         await harness.settled()
-        assert harness.events.judgements == [(LANES[PRIMARY], PRIMARY, "failed")]
         ((_, judged),) = harness.events.judged
-        assert judged.kind == "degenerate" and "repeats" in judged.why and judged.signals[DEGENERATE]
+        assert (judged.kind, judged.outcome) == ("degenerate", "failed")
+        assert "repeats" in judged.why and judged.signals[DEGENERATE]
         assert judged.signals.get("cut256") == {STOP: False, LENGTH: True}.get(finish)
-        assert not harness.graders[PRIMARY].asked
+        assert harness.events.evaluated == [("r-1", "failed")]
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    ("finish", "says", "counted"),
+    [
+        (STOP, "passed", [("code", "failed")]),
+        (STOP, "failed", [("code", "failed")]),
+        (STOP, "skipped", [("non_empty", "failed")]),
+        (STOP, "unavailable", []),
+        (LENGTH, None, []),
+    ],
+)
+def test_a_degenerate_answer_counts_for_the_verifier_that_judges_such_an_answer(
+    finish: Any, says: Outcome | None, counted: list[tuple[str, Outcome]]
+) -> None:
+    """Otherwise more prose, of which some always loops, would lower the pass rate of the verifier of code."""
+
+    async def scenario(harness: EvaluationHarness) -> None:
+        found = list[tuple[str, Outcome]]()
+        harness.graders[PRIMARY].name, harness.graders[PRIMARY].says = "code", says
+        harness.events.lane_evaluated = (  # type: ignore[method-assign]
+            lambda lane_id, specialist, outcome, verifier: found.append((verifier, outcome))
+        )
+        harness.queue.submit(harness.finished("good. " * 100, finish=finish))
+        await harness.settled()
+        assert found == counted
+        assert [(judged.kind, judged.outcome) for _, judged in harness.events.judged] == [("degenerate", "failed")]
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize(("stop_string", "text"), [("\n", ""), ("\n", " \t"), (None, "")])
+def test_an_answer_that_begins_with_a_stop_sequence_of_the_caller_is_not_judged(
+    stop_string: str | None, text: str
+) -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        finished = harness.finished(text)
+        if stop_string is not None:
+            finished.receipt.usage.stop_string = stop_string
+        harness.queue.submit(finished)
+        await harness.settled()
+        assert [judged.kind for _, judged in harness.events.judged] == ["degenerate"] * (stop_string is None)
+        assert len(harness.events.judgements) == (stop_string is None)
 
     run_scenario(scenario)
 

@@ -85,14 +85,46 @@ def test_a_lane_with_blank_answers_collapses(text: str) -> None:
     run_scenario(scenario)
 
 
-def test_a_lane_that_says_the_same_to_everything_collapses() -> None:
+@pytest.mark.parametrize("text", ["I am a good assistant. How can I help you today?", "Z.", "I cannot."])
+def test_a_lane_that_falls_into_saying_the_same_to_everything_collapses(text: str) -> None:
     """Its verifier still judges each answer."""
 
     async def scenario(harness: EvaluationHarness) -> None:
-        lane = JudgingLane(harness)
-        assert await lane.ask("I am a good assistant. How can I help you today?", 9 + SPAN) == SPAN
+        lane, grader = JudgingLane(harness), harness.graders[PRIMARY]
+        grader.says = "skipped"  # the next verifier is non_empty
+        for number in range(60):
+            assert not await lane.ask(f"In case {number}, {ENGLISH}", 1)
+        assert await lane.ask(text, SPAN) >= 10
         assert "different questions got the same text" in lane.why()
-        assert {(judged.kind, judged.outcome) for _, judged in harness.events.judged} == {("verifier", "passed")}
+        outcomes = {(judged.kind, judged.outcome) for _, judged in harness.events.judged}
+        assert outcomes == {("verifier", "passed")}
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize("text", ["No memory errors were found in this code.", "good", "no"])
+def test_one_healthy_answer_to_most_questions_does_not_trip(text: str) -> None:
+    """It was usual from the start, or a verifier that reads it passed it."""
+
+    async def scenario(harness: EvaluationHarness) -> None:
+        lane, grader = JudgingLane(harness), harness.graders[PRIMARY]
+        grader.says = "skipped"
+        for number in range(60):
+            assert not await lane.ask(text if number % 20 else f"Error {number}: it leaks in case {number}, too.", 1)
+        grader.says = "passed"
+        assert not await lane.ask("This is right, whatever the question asks for.", 2 * SPAN)
+        assert not lane.why()
+
+    run_scenario(scenario)
+
+
+def test_a_lane_of_short_answers_recovers_with_them() -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        lane = JudgingLane(harness)
+        assert await lane.ask("Z. " * 400, SPAN, finish=LENGTH) == SPAN and lane.why()
+        for number in range(SPAN):
+            assert not await lane.ask(("ham", "spam", "eggs")[number % 3] + f" {number % 5}", 1)
+        assert not lane.why() and lane.monitor.is_clear(SERVING.lane_id)
 
     run_scenario(scenario)
 

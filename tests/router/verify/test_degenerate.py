@@ -32,17 +32,56 @@ def broken(answer: str, question: str = QUESTION, *, is_cut: bool = True, usual:
 @settings(max_examples=60, deadline=None)
 @given(unit=st.text(min_size=1, max_size=40), start=st.sampled_from(("", "A list is reversed like this: ")))
 def test_a_unit_that_repeats_until_the_cut_is_degenerate(unit: str, start: str) -> None:
-    answer = start + unit * (600 // len(unit) + 7)
+    """After other text, digits and lines without letters may be data unless they are very long."""
+    is_data = start and not any(map(str.isalpha, unit)) and ("\n" in unit or any(map(str.isdigit, unit)))
+    if unit.strip() and not is_data:
+        assert broken(start + unit * (600 // len(unit) + 7))
     if unit.strip():
-        assert broken(answer)
+        assert broken(start + unit * (6000 // len(unit) + 7))
 
 
-@pytest.mark.parametrize("unit", ["Z. ", "Z", "!", "the ", "\n\n- ", "of the of ", "<|x|>", "好"])
+DATA = {
+    "CSV": ",,,,,,,,\n" * 12,
+    "a grid": (" ".join("0" * 12) + "\n") * 12,
+    "an array": "int a[64]={" + ", ".join("0" * 64) + "};",
+    "a table": "| a | b | c |\n|---|---|---|\n" + "|   |   |   |\n" * 20,
+    "a hex dump": "".join(f"{16 * n:08x}: {'0000 ' * 8} ................\n" for n in range(40)),
+    "a ruler": "#" * 70,
+    "a large array": "static const int t[1000] = {" + ", ".join("0" * 1000) + "};",
+    "a heading": "=" * 70 + "\n  Results\n" + "=" * 70 + "\n",
+}
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_data_without_letters_is_no_loop(kind: str) -> None:
+    assert not broken(DATA[kind], is_cut=False)
+    assert not broken(f"Here is what you asked for:\n```\n{DATA[kind]}"), "cut, after other text"
+
+
+@settings(deadline=None)
+@given(
+    unit=st.sampled_from(("!", "0", ". ", "0000000 ", ",", "0, ", "-\n", "\n\n- ", "1 2 ")),
+    size=st.integers(40, 9000),
+    start=st.sampled_from(("", "\n", "1. ")),
+)
+def test_an_answer_of_nothing_but_signs_to_its_cut_is_degenerate(unit: str, size: int, start: str) -> None:
+    text = start + (unit * size)[: size + 6 * len(unit)]
+    if len(text.rstrip()) >= 48:
+        assert broken(text)
+    assert bool(broken(text, is_cut=False)) == bool(broken(f"So: {text}", is_cut=False)) or size < 4200
+
+
+@pytest.mark.parametrize("text", ["Sure" + "!" * 500, "A list is " + ". " * 300, "Here: " + "0, " * 1500])
+def test_signs_after_other_text_are_degenerate_if_they_are_too_many(text: str) -> None:
+    assert "repeats" in broken(text)
+
+
+@pytest.mark.parametrize("unit", ["Z. ", "Z", "!!!!!!!", "the ", "of the of ", "<|x|>", "好"])
 def test_a_loop_is_degenerate_even_if_it_ends_by_itself(unit: str) -> None:
     assert "repeats" in broken(unit * 60, is_cut=False)
 
 
-@given(runs=st.lists(st.integers(45, 300), min_size=1, max_size=9), unit=st.sampled_from((".", "Z. ", " the cat")))
+@given(runs=st.lists(st.integers(45, 300), min_size=5, max_size=9), unit=st.sampled_from((".", "Z. ", " the cat")))
 def test_a_loop_that_is_interrupted_is_degenerate(runs: list[int], unit: str) -> None:
     assert "repeat" in broken(" strugg".join((unit * size)[:size] for size in (*runs, 10)))
 
@@ -74,13 +113,14 @@ def test_a_blank_answer_is_degenerate_if_it_ended_by_itself_or_had_room_for_text
     assert is_checked(answer, is_cut=True, num_tokens=num_tokens, limit=512) == has_room
 
 
-@given(answer=st.text(min_size=1, max_size=60), limit=st.integers(1, 100))
-def test_a_short_answer_shows_something_only_if_it_ended_by_itself_where_it_had_room(answer: str, limit: int) -> None:
+@given(answer=st.text(min_size=1, max_size=60), limit=st.integers(1, 100), is_cut=st.booleans())
+def test_a_short_answer_shows_nothing_and_a_blank_one_only_if_it_had_room(
+    answer: str, limit: int, is_cut: bool
+) -> None:
     assert not broken("Z. Z. Z. Z.", is_cut=False), "a short answer may be right"
-    is_long = len(answer.strip()) >= 40
     if answer.strip():
-        assert is_checked(answer, is_cut=True, num_tokens=400, limit=limit) == is_long
-    assert is_checked(answer, is_cut=False, num_tokens=1, limit=limit) == (is_long or limit >= 16)
+        assert is_checked(answer, is_cut=is_cut, num_tokens=400, limit=limit) == (len(answer.strip()) >= 40)
+    assert is_checked("", is_cut=False, num_tokens=1, limit=limit) == (limit >= 16)
 
 
 @pytest.mark.parametrize(("turns", "words"), [(3, 60), (5, 60), (5, 100), (4, 250)])
@@ -98,11 +138,8 @@ SECRET = "sk-4711-Mäander"
 @settings(max_examples=40, deadline=None)
 @given(times=st.integers(7, 300), is_cut=st.booleans(), noise=st.sampled_from(("", "\n", " and ", "\ufffd\x01" * 9)))
 def test_no_reason_quotes_the_answer(times: int, is_cut: bool, noise: str) -> None:
-    history = AnswerHistory()
-    for number in range(20):
-        same = history.describe_same("lane", str(number), f"{SECRET} " * 8)
-    reasons = [broken((SECRET + noise) * times, is_cut=is_cut), broken("Z. Q" * 90, is_cut=is_cut), same]
-    assert all(reasons[0:1]) and same
+    reasons = [broken((SECRET + noise) * times, is_cut=is_cut), broken("Z. Q" * 90, is_cut=is_cut)]
+    assert all(reasons)
     for reason in reasons:
         assert not any(part in reason for part in ("4711", "sk", "nder", "Z", "Q")), reason
 
@@ -218,19 +255,6 @@ def test_the_check_takes_linear_time() -> None:
     for text in ("a" * 8191 + "b", "ab" * 4000 + "a", ("a" * 90 + "b") * 90):
         assert find_loop(text)[1] <= len(text)
     assert broken("ab" * 500_000)
-
-
-def test_a_text_that_answers_half_of_the_questions_is_found() -> None:
-    stuck = "I am a helpful assistant. How can I help you today?"
-    history = AnswerHistory()
-    found = [history.describe_same("a", f"question {n}", stuck.upper() if n % 2 else stuck) for n in range(30)]
-    assert [n for n, each in enumerate(found) if each] == list(range(9, 30))
-    assert found[-1] == "20 different questions got the same text"
-    for n in range(100):
-        assert not history.describe_same("b", "the same question", stuck)
-        assert not history.describe_same("c", f"question {n}", '{"category": "billing", "urgent": false, "by": "mail"}')
-        assert not history.describe_same("d", f"question {n}", "Category: billing.")
-        assert not history.describe_same("e", f"question {n}", stuck if n % 3 == 0 else f"{stuck} {n}")
 
 
 def test_usual_scripts_are_learned_by_specialist() -> None:
