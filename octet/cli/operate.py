@@ -303,8 +303,8 @@ def _load_adapter(operator: Operator, given: argparse.Namespace) -> LaneInfo:
 
 
 def _describe_lane(lane: LaneInfo) -> str:
-    model = f" of {lane.model}" if lane.model else ""
-    text = f"lane {lane.number} of {lane.specialist}, {lane.adapter or 'the bare model'}{model}, is {lane.status}"
+    weights = f"the bare model of {lane.model}" if lane.model else "the bare model"
+    text = f"lane {lane.number} of {lane.specialist}, {lane.adapter or weights}, is {lane.status}"
     return text + (f": {lane.outlook}" if lane.outlook else "")
 
 

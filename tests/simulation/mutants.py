@@ -218,7 +218,7 @@ IN_ADMISSION = (
         "an unbounded queue",
         CONTROLLER,
         "_decide",
-        "self.bookings.num_live >= self.capacity.max_booked",
+        "self.bookings.num_live + self.places.num_beside(request.booking) >= self.capacity.max_booked",
         "False",
         laws=("no more requests are live than may run or wait",),
     ),

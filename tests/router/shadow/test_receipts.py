@@ -43,7 +43,7 @@ ENDINGS = {  # the least number in 600 requests
     ("shed", "same_lane"): 2,
     ("shed", "no_answer"): 10,
     ("shed", "cancelled"): 2,
-    ("shed", "displaced"): 2,
+    ("shed", "displaced"): 1,
     ("shed", "refused"): 1,
     ("shed", "too_long"): 2,
     ("failed", "timed_out"): 2,
