@@ -384,10 +384,8 @@ def _detect_answers(facts: OverviewFacts, ensemble: Ensemble, reported: Containe
             what = f"its lane is fresh ({model}, {lane.samples:,} verdicts), so more of its answers are sampled"
             yield Finding(NOTE, "fresh_lane", name, what, "", name, lane.since_unix_ms)
         is_reported = ("misrouting", name) in reported
-        what = _second_opinions(name, facts.overview, is_reported) or _low_confidence(
-            name, facts, ensemble, is_reported
-        )
-        if what:
+        what = _second_opinions(name, facts.overview, is_reported)
+        if what := what or _low_confidence(name, facts, ensemble, is_reported):
             yield Finding(WARNING, "misrouting", name, what, "wrong-specialist", name)
     router = facts.router
     limit = UNROUTABLE_CLEARS if ("misrouting", _ROUTER) in reported else UNROUTABLE_SHARE
