@@ -295,6 +295,12 @@ class ReplicaCore:
 
     def step(self) -> Step | None:
         """Sweep if a sweep is due, then take one step. Return None if there is nothing to run."""
+        step = self._sweep_and_step()
+        if step is None and self.controller.is_sweep_due:  # those that are left were suspended for a request that ended
+            step = self._sweep_and_step()
+        return step
+
+    def _sweep_and_step(self) -> Step | None:
         self._gate.sweep()
         self._report_events()
         step = self._loop.run_once()

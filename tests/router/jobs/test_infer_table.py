@@ -94,7 +94,8 @@ async def test_every_field_is_accepted_within_its_limit_and_refused_beyond_it(tm
             for within, outside in beyond(name):
                 if within is not None and name != "embed":
                     accepted = await ask(harness, name, as_number(within))
-                    assert accepted.status == 200, (name, within, accepted.body)
+                    is_late = accepted.status == 504 and "timeout" in name  # a millisecond may pass before its answer
+                    assert accepted.status == 200 or is_late, (name, within, accepted.body)
                 refused = await ask(harness, name, as_number(outside))
                 assert refused.status in (400, 404), (name, outside, refused.body)
                 param = refused.error["param"]

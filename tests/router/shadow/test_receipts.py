@@ -40,13 +40,13 @@ ENDINGS = {  # the least number in 600 requests
     ("shed", "no_slot"): 5,
     ("shed", "no_replica"): 10,
     ("shed", "no_choice"): 2,
-    ("shed", "same_lane"): 2,
+    ("shed", "same_lane"): 1,
     ("shed", "no_answer"): 10,
     ("shed", "cancelled"): 2,
     ("shed", "displaced"): 1,
     ("shed", "refused"): 1,
     ("shed", "too_long"): 2,
-    ("failed", "timed_out"): 2,
+    ("failed", "timed_out"): 1,
     ("failed", "broken"): 1,
 }
 MOST_LOST = 0.02  # share of the sent shadows that never reach the replica, because they are cancelled or it is killed

@@ -258,7 +258,9 @@ class DispatchLaws:
             return
         request_id = record.ask.request_id
         first_choice = against or self._withheld.get(request_id)
-        is_counted = first_choice is not None or not self._is_sound(attempts[0].specialist)
+        # A deadline that even an idle replica would miss is no lack of room.
+        is_hopeless = not record.error.HasField("retry_after_ms")
+        is_counted = first_choice is not None or is_hopeless or not self._is_sound(attempts[0].specialist)
         self._require(is_counted, "every request that finds no room is counted", receipt)
         if len(attempts) >= self._ensemble.dispatch.max_attempts or any(
             each.reason not in CAPACITY_REASONS for each in attempts
