@@ -1,0 +1,1 @@
+"""Kernels for NVIDIA GPUs, in Triton. Their results are defined by `ops/reference`."""

@@ -1,0 +1,127 @@
+"""Attention of prompts, and of drafts: rows of any number of tokens over blocks of KV memory.
+
+The tiles are those of `attention.py`, merged in the same order: a token has the same bits as in a decode step.
+"""
+
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from specialist.ops.gpu.attention import LOG2E, TILE, merge, rows_of
+from specialist.ops.gpu.launch import EXACT
+
+
+@triton.jit
+def _attend_tile(
+    turned, ones, k_cache, v_cache, table, begin, last, query, kv_head, scale,
+    KV_HEADS: tl.constexpr, D: tl.constexpr, WINDOW: tl.constexpr, BLOCK_SIZE: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Return the largest score [ROWS, 1], the sum of the weights [ROWS, 8] and the weighted values [ROWS, D]."""
+    tokens = begin + tl.arange(0, TILE)
+    columns = tl.arange(0, D)
+    at = rows_of(table, tokens, last, kv_head, KV_HEADS, D, BLOCK_SIZE)
+    k = tl.load(k_cache + at[:, None] + columns[None, :])
+    v = tl.load(v_cache + at[:, None] + columns[None, :])
+    scores = tl.dot(turned, tl.trans(k), input_precision="ieee")
+    if MASKED:
+        visible = tokens[None, :] <= query[:, None]
+        if WINDOW > 0:
+            visible = visible & (query[:, None] - tokens[None, :] < WINDOW)
+        scores = tl.where(visible, scores, float("-inf"))
+    peak = tl.max(scores, axis=1, keep_dims=True) * scale
+    base = tl.where(peak == float("-inf"), 0.0, peak)
+    weights = tl.exp2(tl.fma(scores, scale, -base)).to(v.dtype)
+    return peak, tl.dot(weights, ones, input_precision="ieee"), tl.dot(weights, v, input_precision="ieee")
+
+
+@triton.jit(do_not_specialize=["width"])
+def _prefill(
+    q, block_rows, block_firsts, query_start, context_lens, tables, width, k_cache, v_cache, out, scale,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, WINDOW: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr,
+):  # fmt: skip
+    """QUERIES tokens of one row, and the heads that share a KV head."""
+    GROUP: tl.constexpr = HEADS // KV_HEADS
+    pid = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest contexts of a prompt first
+    kv_head = tl.program_id(1)
+    row = tl.load(block_rows + pid)
+    first = tl.load(block_firsts + pid)
+    ends = tl.load(query_start + row + 1)
+    context = tl.load(context_lens + row)
+    table = tables + row.to(tl.int64) * width
+    each = tl.arange(0, ROWS)
+    token = first + each // GROUP
+    head = kv_head * GROUP + each % GROUP
+    kept = (each < QUERIES * GROUP) & (token < ends)
+    query = context - ends + token
+    start_of_row = context - ends + first
+    stop = tl.minimum(start_of_row + QUERIES, context)
+    columns = tl.arange(0, D)
+    place = (token.to(tl.int64) * HEADS + head)[:, None] * D + columns[None, :]
+    turned = tl.load(q + place, mask=kept[:, None], other=0.0)
+    ones = tl.full((TILE, 8), 1.0, turned.dtype)
+    peak = tl.full((ROWS, 1), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS, 8), tl.float32)
+    mixed = tl.zeros((ROWS, D), tl.float32)
+    lowest = 0
+    if WINDOW > 0:
+        lowest = tl.maximum(start_of_row + 1 - WINDOW, 0) // TILE * TILE
+    sees_all = lowest  # up to here, every query sees every token
+    if WINDOW == 0:
+        sees_all = start_of_row // TILE * TILE
+        for begin in range(0, sees_all, TILE):
+            its_peak, its_total, its_mixed = _attend_tile(
+                turned, ones, k_cache, v_cache, table, begin, stop - 1, query, kv_head, scale,
+                KV_HEADS, D, WINDOW, BLOCK_SIZE, False,
+            )  # fmt: skip
+            peak, total, mixed = merge(peak, total, mixed, its_peak, its_total, its_mixed)
+    for begin in range(sees_all, stop, TILE):
+        its_peak, its_total, its_mixed = _attend_tile(
+            turned, ones, k_cache, v_cache, table, begin, stop - 1, query, kv_head, scale,
+            KV_HEADS, D, WINDOW, BLOCK_SIZE, True,
+        )  # fmt: skip
+        peak, total, mixed = merge(peak, total, mixed, its_peak, its_total, its_mixed)
+    total = tl.max(total, axis=1, keep_dims=True)  # all are equal
+    tl.store(out + place, (mixed / total).to(out.dtype.element_ty), mask=kept[:, None])
+
+
+def query_blocks(query_start: list[int], group: int) -> tuple[list[int], list[int]]:
+    """Return, for each program of `attend`, its row and its first token."""
+    size = max(1, _QUERY_ROWS // group)
+    rows, firsts = [], []
+    for row in range(len(query_start) - 1):
+        for first in range(query_start[row], query_start[row + 1], size):
+            rows.append(row)
+            firsts.append(first)
+    return rows, firsts
+
+
+_QUERY_ROWS = 64
+
+
+def attend(
+    q: Tensor,
+    blocks: tuple[Tensor, Tensor],
+    query_start: Tensor,
+    context_lens: Tensor,
+    tables: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    out: Tensor,
+    window: int | None = None,
+) -> Tensor:
+    """The same as `reference.layers.attend`, for rows of any number of tokens. `blocks`: see `query_blocks`. All
+    integers are int32 on the device."""
+    _, block_size, kv_heads, head_dim = k_cache.shape
+    heads = q.shape[1]
+    group = heads // kv_heads
+    rows = max(triton.next_power_of_2(group), _QUERY_ROWS)
+    launch: Any = _prefill[(len(blocks[0]), kv_heads)]
+    launch(
+        q, *blocks, query_start, context_lens, tables, tables.shape[1], k_cache, v_cache, out, head_dim**-0.5 * LOG2E,
+        HEADS=heads, KV_HEADS=kv_heads, D=head_dim, WINDOW=window or 0, BLOCK_SIZE=block_size, ROWS=rows,
+        QUERIES=max(1, _QUERY_ROWS // group), num_warps=4, num_stages=3, **EXACT,
+    )  # fmt: skip
+    return out
