@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 SERVED = "--served"  # the first argument: measure over gRPC
 _LONG_ENOUGH = 0.1  # the minimum seconds of a measurement
+_GPU_RUNNING, _GPU_KV_BYTES = 128, 8 << 30  # as many requests as the bench sends, and room for all of them
 _REFUSALS = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
 
@@ -222,7 +223,10 @@ def open_native(model: Path, device: str, dtype: DType) -> Opened:
     from specialist.server.replica import assemble_replica
     from specialist.server.settings import ReplicaSettings
 
-    replica = assemble_replica(ReplicaSettings(model=model, device=device, dtype=dtype), SystemClock())
+    settings = ReplicaSettings(model=model, device=device, dtype=dtype)
+    if device != "cpu":
+        settings = replace(settings, max_running=_GPU_RUNNING, kv_bytes=_GPU_KV_BYTES)
+    replica = assemble_replica(settings, SystemClock())
     if not isinstance(replica.engine, NativeEngine):
         raise TypeError(f"expected the native engine, got {type(replica.engine).__name__}")
     decoder = replica.engine.decoder

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MAX_STEP_TOKENS = 512
 _FIRST_CHUNK_TOKENS = 64
+_GPU_STEP_TOKENS, _GPU_FIRST_CHUNK_TOKENS = 8192, 1024
 SIM_CONTEXT = 8192
 TOKEN_BYTES = 16 << 10  # KV bytes per token of the sim engine, as in a small real model
 _MAX_SIM_ADAPTERS = 32
@@ -67,8 +68,11 @@ def assemble_replica(
 
 
 def create_scheduler(pool: BlockPool, lane: Lane, settings: ReplicaSettings, clock: Clock, kv_dtype: str) -> Scheduler:
-    config = SchedulerConfig(lane, kv_dtype=kv_dtype, max_running=settings.max_running, max_step_tokens=MAX_STEP_TOKENS)
-    budget = TimedBudget(settings.itl_seconds, first_guess=_FIRST_CHUNK_TOKENS, most=MAX_STEP_TOKENS)
+    first, most = _FIRST_CHUNK_TOKENS, MAX_STEP_TOKENS
+    if settings.engine == "native" and settings.device != "cpu":
+        first, most = _GPU_FIRST_CHUNK_TOKENS, _GPU_STEP_TOKENS
+    config = SchedulerConfig(lane, kv_dtype=kv_dtype, max_running=settings.max_running, max_step_tokens=most)
+    budget = TimedBudget(settings.itl_seconds, first_guess=first, most=most)
     return Scheduler(pool, config, clock, budget=budget, hold=PrefillHold(settings.itl_seconds))
 
 

@@ -43,7 +43,7 @@ class GreedyEngine:
         sampled = []
         for row in step.rows:
             drawn = [next(best) for _ in range(row.num_samples)]
-            self.logits.setdefault(row.sequence.request.request_id, []).extend(of for _, of in drawn)
+            self.logits.setdefault(row.sequence.request.request_id, []).extend(of.clone() for _, of in drawn)
             sampled.append(tuple(token for token, _ in drawn))
         return [Completion(step, StepOutcome(tuple(sampled)))]
 

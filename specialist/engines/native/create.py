@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -42,11 +43,11 @@ class KernelChoice(NamedTuple):
 def choose_kernel(
     weight: Weight, library: Any | BuildFailed, wanted: KernelName | Literal["auto"], device: str
 ) -> KernelChoice:
-    """Return `wanted`. If it is `auto`, return the fastest kernel for BATCHES on a CPU, or the reference on a GPU."""
+    """Return `wanted`. If it is `auto`, return the fastest kernel for BATCHES on a CPU. On a GPU, return `triton`."""
     if wanted != "auto":
         return KernelChoice(wanted, "configured")
     if torch.device(device).type != "cpu":
-        return KernelChoice("float32", f"the reference on {device}")
+        return KernelChoice("triton", f"the kernels for {device}")
     totals: dict[KernelName, float] = {}
     tried = []
     for kernel, make in _kernels(weight, library).items():
@@ -126,9 +127,52 @@ def create_native(
         return NativeParts(
             NativeEngine(fused, store, slots, FusedSampler(shared.library)), shared.choice, fused.kv_dtype
         )
-    decoder = _torch(checkpoint, settings, shared.choice)
+    choice = usable_on_gpu(checkpoint, settings, shared.choice)
+    if choice.kernel == "triton":
+        return _gpu(checkpoint, settings, choice, store)
+    decoder = _torch(checkpoint, settings, choice)
     slots = DeviceSlots(settings.adapter_slots, decoder.device, decoder.dtype)
-    return NativeParts(NativeEngine(decoder, store, slots), shared.choice, settings.dtype)
+    return NativeParts(NativeEngine(decoder, store, slots), choice, settings.dtype)
+
+
+def why_no_triton(checkpoint: Checkpoint) -> str | None:
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    from specialist.engines.native.gpu_decoder import why_unsupported  # imports triton
+
+    return why_unsupported(checkpoint.config)
+
+
+def usable_on_gpu(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice) -> KernelChoice:
+    """Return the choice, or the reference with the reason if the GPU kernels cannot compute this model here. Raises
+    ValueError if these were configured."""
+    if choice.kernel != "triton":
+        return choice
+    why: str | None = f"the kernels need cuda, the device is {settings.device}"
+    if torch.device(settings.device).type == "cuda":
+        why = why_no_triton(checkpoint)
+    if why is None:
+        return choice
+    if settings.kernel == "triton":
+        raise ValueError(f"kernel triton cannot be used: {why}")
+    _log.warning("the GPU computes with PyTorch's kernels: %s", why)
+    return KernelChoice("float32", f"PyTorch on {settings.device}: {why}")
+
+
+def _gpu(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice, store: AdapterStore) -> NativeParts:
+    from specialist.engines.native.gpu_decoder import GpuDecoder  # imports triton
+    from specialist.engines.native.gpu_engine import GpuEngine
+
+    torch.set_num_threads(_threads(settings))
+    decoder = GpuDecoder(
+        checkpoint,
+        num_blocks=_num_blocks(checkpoint, settings, settings.dtype),
+        block_size=settings.block_size,
+        device=settings.device,
+        dtype=getattr(torch, settings.dtype),
+    )
+    slots = DeviceSlots(settings.adapter_slots, decoder.device, decoder.dtype)
+    return NativeParts(GpuEngine(decoder, store, slots), choice, settings.dtype)
 
 
 def try_kernels(checkpoint: Checkpoint, settings: NativeSettings) -> KernelChoice:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-KernelName = Literal["fused", "int4pack", "dyn-quant", "float32"]
+KernelName = Literal["fused", "int4pack", "dyn-quant", "float32", "triton"]
 DType = Literal["float32", "bfloat16"]
 KVType = Literal["float32", "float16"]
 
@@ -18,7 +18,7 @@ class NativeSettings:
     kv_bytes: int = 1 << 30
     device: str = "cpu"
     dtype: DType = "float32"  # for models computed by PyTorch. The C++ kernels compute in float32.
-    kernel: KernelName | Literal["auto"] = "auto"  # auto: the fastest on this CPU, measured
+    kernel: KernelName | Literal["auto"] = "auto"  # auto: on a CPU the fastest, measured; on a GPU triton
     # for the C++ kernels; auto: half precision with quantised weights, else float32
     kv_dtype: KVType | Literal["auto"] = "auto"
     threads: int = 0  # 0: one for each CPU that this process may use

@@ -42,6 +42,18 @@ class Projection:
             bias[self._columns[name]] = dense(values).to(dtype)
         self._bias = bias.to(device) if biases else None
 
+    def join(self) -> tuple[Tensor, Tensor | None]:
+        """Return all weights as one matrix of floats, in place of the separate ones, and the bias. Raises TypeError if
+        the weights are not kept as floats."""
+        parts = [linear.weight for linear in self._linears if isinstance(linear, Dense)]
+        if len(parts) != len(self._linears):
+            raise TypeError("the weights are packed for another kernel")
+        if len(parts) > 1:
+            whole = torch.cat(parts)
+            self._linears = [Dense(whole, whole.device, whole.dtype)]
+            parts = [whole]
+        return parts[0], self._bias
+
     def __call__(self, x: Tensor, adapters: Sequence[Adapter]) -> Tensor:
         """[T, K] -> [T, all columns]."""
         products = [linear(x) for linear in self._linears]

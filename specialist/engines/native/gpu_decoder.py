@@ -1,0 +1,342 @@
+"""The model on an NVIDIA GPU, in Triton kernels. A step with one token for each row runs as a CUDA graph."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from specialist.adapters.adapter import Adapter
+from specialist.engines.native.engine import StepBatch
+from specialist.engines.native.gpu_engine import DecodeRow
+from specialist.engines.native.torch_decoder import TorchDecoder
+from specialist.models.checkpoint import Checkpoint, ModelConfig
+from specialist.ops.gpu import attention, linear, norm, prompt_attention, sampling
+from specialist.ops.reference import layers
+
+MOST_ROWS = 128  # the most rows of a graph
+BUCKETS = (1, 2, 4, 8, 16, 32, 64, MOST_ROWS)  # on an H200, 48 rows take about as long as 64, 96 as 128
+_PROMPTS = (1, 8, 16, 32, 64, 128, 256)  # numbers of tokens for which a prompt has kernels of its own
+_RING = 4  # buffers on the host; a buffer is used again after the step that used it has ended
+
+
+class Drawn(NamedTuple):
+    """A launched decode step, whose tokens are still on their way."""
+
+    host: Tensor  # int32 [2, MOST_ROWS]: the tokens, and the bits of the largest logits
+    arrived: torch.cuda.Event
+    num_rows: int
+
+    def wait(self) -> tuple[list[int], list[float]]:
+        """Wait for the step. Return each row's token and largest logit."""
+        self.arrived.synchronize()
+        tokens, peaks = self.host[:, : self.num_rows]
+        return tokens.tolist(), peaks.view(torch.float32).tolist()
+
+
+def why_unsupported(config: ModelConfig) -> str | None:
+    """Return why the kernels cannot compute this model, or None."""
+    size = config.head_dim
+    if size < 32 or size > 256 or size & (size - 1):
+        return f"heads of {size} elements: the kernels take 32, 64, 128 or 256"
+    if config.hidden_size % 8 or config.intermediate_size % 8 or config.q_size % 8:
+        return "a matrix whose columns are no multiple of 8"
+    return None
+
+
+class _Inputs:
+    """The integers of a decode step, in one piece of memory on the host and one on the device."""
+
+    _HEADER = 16
+
+    def __init__(self, most_blocks: int, device: torch.device) -> None:
+        self._tables_at = self._HEADER + 5 * MOST_ROWS
+        size = self._tables_at + MOST_ROWS * most_blocks
+        self._staged = [torch.zeros(size, dtype=torch.int32, pin_memory=device.type == "cuda") for _ in range(_RING)]
+        self._turn = 0
+        self._all = torch.zeros(size, dtype=torch.int32, device=device)
+        self.widths = self._all[:1]
+        parts = [self._part(self._all, index) for index in range(5)]
+        self.tokens, self.sources, self.positions = parts[:3]
+        self.temperatures, self.uniforms = (part.view(torch.float32) for part in parts[3:])
+        self.tables = self._all[self._tables_at :]
+
+    def _part(self, whole: Tensor, index: int) -> Tensor:
+        start = self._HEADER + index * MOST_ROWS
+        return whole[start : start + MOST_ROWS]
+
+    def send(self, rows: Sequence[DecodeRow], bucket: int, block_size: int) -> None:
+        """Copy the rows to the device, followed by padding rows that use block 0."""
+        self._turn = (self._turn + 1) % _RING
+        staged = self._staged[self._turn]
+        numbers = staged.numpy()
+        count = len(rows)
+        counts = [row.position // block_size + 1 for row in rows]
+        width = max(counts)
+        numbers[0] = width
+        fields = zip(*((row.token, row.source, row.position) for row in rows), strict=True)
+        for index, values in enumerate(fields):
+            part = self._part(staged, index).numpy()
+            part[:count] = values
+            part[count:bucket] = -1 if index == 1 else 0
+        for index, floats in enumerate(zip(*((row.temperature, row.uniform) for row in rows), strict=True), 3):
+            part = self._part(staged, index).numpy().view(np.float32)
+            part[:count] = floats
+            part[count:bucket] = 0
+        stop = self._tables_at + bucket * width
+        tables = numbers[self._tables_at : stop].reshape(bucket, width)
+        tables[count:] = 0
+        for table, row, used in zip(tables, rows, counts, strict=False):
+            table[:used] = row.blocks[:used]
+        self._all[:stop].copy_(staged[:stop], non_blocking=True)
+
+
+class _Matrices(NamedTuple):
+    qkv: tuple[Tensor, Tensor | None]
+    o: tuple[Tensor, Tensor | None]
+    gate_up: tuple[Tensor, Tensor | None]
+    down: tuple[Tensor, Tensor | None]
+
+
+class GpuDecoder(TorchDecoder):
+    """Computes as TorchDecoder does, which takes over for steps with adapters. Its blocks from `num_blocks` on belong
+    to no pool: one for each row of a decode step, see `spare_block`."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        num_blocks: int,
+        block_size: int,
+        device: torch.device | str,
+        dtype: torch.dtype,
+        buckets: Sequence[int] = BUCKETS,
+    ) -> None:
+        """`buckets`: for how many rows a graph is captured, ascending. Raises ValueError if the kernels cannot compute
+        this model."""
+        config = checkpoint.config
+        if why := why_unsupported(config):
+            raise ValueError(why)
+        self.most_rows = buckets[-1]  # of a decode step that runs as a graph
+        self._buckets = tuple(buckets)
+        blocks = num_blocks + self.most_rows
+        super().__init__(checkpoint, num_blocks=blocks, block_size=block_size, device=device, dtype=dtype)
+        self.num_blocks = num_blocks
+        self._matrices = [
+            _Matrices(layer.qkv.join(), layer.o.join(), layer.gate_up.join(), layer.down.join())
+            for layer in self._layers
+        ]
+        self._table, self._head_matrix = self._floats(checkpoint)
+        with torch.inference_mode():
+            places = torch.arange(config.context, device=self.device)
+            cos, sin = layers.cos_sin(places, self._frequencies, self._rope_factor)
+            self._turns = torch.cat((cos, sin), dim=1).contiguous()  # [context, 2, D / 2]
+        self._workspace = linear.Workspace(self.device)
+        heads = config.num_heads, config.num_kv_heads, config.head_dim
+        self._attention_space = attention.AttentionSpace(self.most_rows, config.context, *heads, self.device)
+        self._sample_space = sampling.SampleSpace(self.most_rows, config.vocab_size, self.device)
+        self._inputs = _Inputs(-(-config.context // block_size), self.device)
+        self._hidden, self._normed = (self._empty(self.most_rows, config.hidden_size) for _ in range(2))
+        self._qkv = self._empty(self.most_rows, config.q_size + 2 * config.kv_size)
+        self._mixed = self._empty(self.most_rows, config.q_size)
+        self._inner = self._empty(self.most_rows, config.intermediate_size)
+        self._logits = torch.empty((self.most_rows, config.vocab_size), device=self.device)
+        self._drawn = torch.zeros((2, self.most_rows), dtype=torch.int32, device=self.device)
+        self._results = [torch.zeros_like(self._drawn, device="cpu") for _ in range(_RING)]
+        self._turn = 0
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        if self.device.type == "cuda":
+            self._results = [result.pin_memory() for result in self._results]
+            self._capture()
+            self._compile_prefill()
+
+    def _floats(self, checkpoint: Checkpoint) -> tuple[Tensor, Tensor]:
+        head = self._head
+        table = self._embed if isinstance(self._embed, Tensor) else self._embed.dense().to(self.dtype)
+        if not isinstance(head, layers.Dense):
+            raise TypeError("the head is packed for another kernel")
+        return table, table if checkpoint.config.tied_head else head.weight
+
+    def _empty(self, *shape: int) -> Tensor:
+        return torch.empty(shape, dtype=self.dtype, device=self.device)
+
+    @torch.inference_mode()
+    def _capture(self) -> None:
+        """Capture a graph for each number of rows. The first run of a number compiles its kernels."""
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            for bucket in reversed(self._buckets):
+                self._inputs.send([DecodeRow(0, -1, 0, [0])], bucket, self.block_size)
+                self._decode(bucket)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, stream=stream):
+                    self._decode(bucket)
+                self._graphs[bucket] = graph
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+
+    @torch.inference_mode()
+    def _compile_prefill(self) -> None:
+        """Run prompts of every size that has kernels of its own, on block 0, so that no request waits for them."""
+        for count in _PROMPTS:
+            one = torch.tensor([count], dtype=torch.int32)
+            zeros = torch.zeros(count, dtype=torch.int32)
+            width = -(-count // self.block_size)
+            starts = torch.tensor([0, count], dtype=torch.int32)
+            tables = torch.zeros((1, width), dtype=torch.int32)
+            self._prefill(StepBatch(zeros, zeros, zeros, starts, one, tables, one - 1))
+        torch.cuda.synchronize(self.device)
+
+    def _decode(self, rows: int) -> None:
+        """Compute and draw the next tokens of the rows in `_inputs`. Every kernel starts while the one before ends."""
+        inputs, eps = self._inputs, self.config.norm_eps
+        chained = self.device.type == "cuda"
+        hidden, normed = self._hidden[:rows], self._normed[:rows]
+        norm.embed(inputs.tokens, self._table, hidden, inputs.sources, self._drawn[0])
+
+        def product(
+            x: Tensor,
+            matrix: tuple[Tensor, Tensor | None],
+            out: Tensor,
+            gains: Tensor | None = None,
+            gated: bool = False,
+        ) -> Tensor:
+            """Multiply, after the norm if there are `gains`; without, add the result to the hidden state."""
+            weight, bias = matrix
+            residual = None if gains is not None else out
+            if gains is not None and not linear.norms_within(rows, weight):
+                x, gains = norm.rms_norm(x, gains, eps, normed, chained=chained), None
+            return linear.linear(
+                x, weight, self._workspace, out,
+                norm=gains, eps=eps, bias=bias, residual=residual, gated=gated, chained=chained,
+            )  # fmt: skip
+
+        for index, (layer, matrices) in enumerate(zip(self._layers, self._matrices, strict=True)):
+            qkv = product(hidden, matrices.qkv, self._qkv[:rows], layer.attn_norm)
+            mixed = attention.decode(
+                qkv, layer.qk_norms, eps, self._turns, inputs.positions, inputs.tables, inputs.widths,
+                self.k_cache[index], self.v_cache[index], self._mixed[:rows], self._attention_space,
+                num_rows=rows, window=layer.window, chained=chained,
+            )  # fmt: skip
+            product(mixed, matrices.o, hidden)
+            inner = product(hidden, matrices.gate_up, self._inner[:rows], layer.mlp_norm, gated=True)
+            product(inner, matrices.down, hidden)
+        norm.rms_norm(hidden, self._norm, eps, normed, chained=chained)
+        logits = linear.linear(normed, self._head_matrix, self._workspace, self._logits[:rows], chained=chained)
+        tokens, peaks = self._drawn[0], self._drawn[1].view(torch.float32)
+        sampling.draw(logits, inputs.temperatures, inputs.uniforms, tokens, peaks, self._sample_space, chained=chained)
+
+    @torch.inference_mode()
+    def launch(self, rows: Sequence[DecodeRow]) -> Drawn:
+        """Start a decode step of at most `most_rows` rows, and return before it ends."""
+        self._replay(rows)
+        self._turn = (self._turn + 1) % _RING
+        host = self._results[self._turn]
+        host.copy_(self._drawn, non_blocking=True)
+        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        arrived.record()
+        return Drawn(host, arrived, len(rows))
+
+    def _replay(self, rows: Sequence[DecodeRow]) -> None:
+        bucket = next(bucket for bucket in self._buckets if bucket >= len(rows))
+        self._inputs.send(rows, bucket, self.block_size)
+        self._graphs[bucket].replay()
+
+    def spare_block(self, row: int) -> int:
+        """Return a block for the token of this row of a launch, if the row has no block for it yet."""
+        return self.num_blocks + row
+
+    @torch.inference_mode()
+    def move_slots(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy keys and values from slots to others."""
+        if not moves:
+            return
+        sources, targets = (
+            torch.tensor(moves, dtype=torch.int64).pin_memory().to(self.device, non_blocking=True).unbind(1)
+        )
+        for cache in (self.k_cache, self.v_cache):
+            flat = cache.view(len(self._layers), -1, cache.shape[3] * cache.shape[4])
+            flat.index_copy_(1, targets, flat.index_select(1, sources))
+
+    @torch.inference_mode()
+    def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
+        if adapters:
+            return super().forward(batch, adapters)
+        count = len(batch.context_lens)
+        if len(batch.tokens) == len(batch.outputs) == count <= self.most_rows:
+            tables = batch.block_tables.numpy()
+            fields = zip(batch.tokens.tolist(), batch.positions.tolist(), tables, strict=True)
+            self._replay([DecodeRow(token, -1, position, table) for token, position, table in fields])
+            self._final = self._normed[:count]
+            return self._logits[:count]
+        return self._prefill(batch)
+
+    def _send(self, *parts: Tensor) -> list[Tensor]:
+        """Copy vectors of 4-byte elements to the device at once. Each starts at a multiple of 16 bytes, as a kernel is
+        compiled anew for other addresses."""
+        padded = [functional.pad(part, (0, -len(part) % 4)) for part in parts]
+        whole = torch.cat(padded)
+        sent = self._to_device(whole.pin_memory() if self.device.type == "cuda" else whole)
+        pieces = torch.split(sent, [len(part) for part in padded])
+        return [piece[: len(part)] for piece, part in zip(pieces, parts, strict=True)]
+
+    def _prefill(self, batch: StepBatch) -> Tensor:
+        config, eps, count = self.config, self.config.norm_eps, len(batch.tokens)
+        chained = self.device.type == "cuda"
+        blocks = prompt_attention.query_blocks(batch.query_start.tolist(), config.group)
+        tokens, positions, slots, starts, contexts, outputs, rows, firsts, tables = self._send(
+            *(batch.tokens, batch.positions, batch.slots, batch.query_start, batch.context_lens, batch.outputs),
+            *(torch.tensor(part, dtype=torch.int32) for part in blocks),
+            batch.block_tables.flatten(),
+        )
+        tables = tables.view(batch.block_tables.shape)
+        hidden = norm.embed(tokens, self._table, self._empty(count, config.hidden_size))
+        normed, qkv = torch.empty_like(hidden), self._empty(count, config.q_size + 2 * config.kv_size)
+        q, mixed = (self._empty(count, config.num_heads, config.head_dim) for _ in range(2))
+        inner = self._empty(count, config.intermediate_size)
+
+        def product(
+            x: Tensor, matrix: tuple[Tensor, Tensor | None], out: Tensor, *, adds: bool, gated: bool = False
+        ) -> None:
+            linear.linear(
+                x, matrix[0], self._workspace, out,
+                bias=matrix[1], residual=out if adds else None, gated=gated, chained=chained,
+            )  # fmt: skip
+
+        for index, (layer, matrices) in enumerate(zip(self._layers, self._matrices, strict=True)):
+            caches = self.k_cache[index], self.v_cache[index]
+            norm.rms_norm(hidden, layer.attn_norm, eps, normed, chained=chained)
+            product(normed, matrices.qkv, qkv, adds=False)
+            attention.norm_rope_write(qkv, layer.qk_norms, eps, self._turns, positions, slots, q, *caches)
+            prompt_attention.attend(q, (rows, firsts), starts, contexts, tables, *caches, mixed, layer.window)
+            product(mixed.flatten(1), matrices.o, hidden, adds=True)
+            norm.rms_norm(hidden, layer.mlp_norm, eps, normed, chained=chained)
+            product(normed, matrices.gate_up, inner, adds=False, gated=True)
+            product(inner, matrices.down, hidden, adds=True)
+        self._final = norm.rms_norm(hidden, self._norm, eps, normed, chained=chained)
+        if len(outputs) == 0:
+            return torch.empty(0, config.vocab_size, device=self.device)
+        logits = torch.empty((len(outputs), config.vocab_size), device=self.device)
+        return linear.linear(
+            normed.index_select(0, outputs), self._head_matrix, self._workspace, logits, chained=chained
+        )
+
+    @torch.inference_mode()
+    def draw(
+        self, logits: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]
+    ) -> tuple[list[int], list[float]]:
+        """Draw a token from each row, exactly as a decode step does. Return the tokens and the largest logits."""
+        tokens, peaks = [], []
+        for first in range(0, len(logits), self.most_rows):
+            part = logits[first : first + self.most_rows]
+            shares = (torch.tensor(each[first : first + len(part)]) for each in (temperatures, uniforms))
+            drawn = torch.empty((2, -(-len(part) // 4) * 4), dtype=torch.int32, device=self.device)
+            largest = drawn[1].view(torch.float32)
+            heat, noise = self._send(*shares)
+            sampling.draw(part, heat, noise, drawn[0], largest, self._sample_space)
+            host = drawn.cpu()
+            tokens += host[0, : len(part)].tolist()
+            peaks += host[1, : len(part)].view(torch.float32).tolist()
+        return tokens, peaks

@@ -1,0 +1,208 @@
+"""On a GPU, the decoder equals transformers; no answer depends on batch, chunks, cache, preemption or overlap."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+
+from kvpool import BlockPool
+from octet.clock import ManualClock
+from specialist.adapters.store import AdapterStore, DeviceSlots
+from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
+from specialist.scheduling.sequence import GREEDY, Request, Sampling
+from specialist.scheduling.step import Emitted, Event, Finished, FixedBudget, Preempted, Proposer
+from tests.native.device import DEVICE
+from tests.native.greedy_replica import BARE, GreedyReplica, ask
+from tests.native.transformers_models import checkpoint_of, greedy_if, random_model
+
+pytest.importorskip("triton")
+if DEVICE.type != "cuda":
+    pytest.skip("needs a GPU", allow_module_level=True)
+
+from specialist.engines.native.gpu_decoder import GpuDecoder
+from specialist.engines.native.gpu_engine import GpuEngine
+
+WIDE = {"hidden_size": 192, "head_dim": 32}
+EXACT: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {"seed": 1}),
+    "llama biased": ("llama", {"seed": 5, "attention_bias": True, "mlp_bias": True}),
+    "mistral window": ("mistral", {"seed": 2, "sliding_window": 70}),
+    "qwen2": ("qwen2", {"seed": 1}),
+    "qwen3 of 1024": ("qwen3", {"seed": 3, "hidden_size": 1024, "num_hidden_layers": 2}),
+}
+VOCAB = 131
+
+
+def prompts(count: int, longest: int = 200) -> list[tuple[int, ...]]:
+    """Return prompts of different lengths, some of which share a prefix."""
+    rng = Random(count)
+    stem = tuple(rng.randrange(VOCAB) for _ in range(longest))
+    lengths = [1, 7, longest, 33, 150, 64, 65, 16, 100, 40, 3, 80][:count]
+    return [
+        (stem[: (i % 2) * length * 3 // 4] + tuple(rng.randrange(VOCAB) for _ in range(length)))[:length]
+        for i, length in enumerate(lengths)
+    ]
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_greedy_tokens_and_logits_equal_those_of_transformers_in_float32(name: str) -> None:
+    family, changes = EXACT[name]
+    model = random_model(family, **{**WIDE, **changes})
+    decoder = GpuDecoder(
+        checkpoint_of(model), num_blocks=150, block_size=8, device=DEVICE, dtype=torch.float32, buckets=(1, 4)
+    )
+    replica = GreedyReplica(decoder, chunk=37)
+    asked = prompts(4)
+    replica.run(ask(f"r{i}", prompt, 100) for i, prompt in enumerate(asked))
+    for i, prompt in enumerate(asked):
+        tokens, logits = greedy_if(model, prompt, replica.answer(f"r{i}"))
+        torch.testing.assert_close(replica.logits(f"r{i}"), logits, atol=2e-4, rtol=0)
+        assert replica.answer(f"r{i}") == tokens
+        assert len(set(tokens)) > 5, "the answer is too short to prove much"
+
+
+@lru_cache(1)
+def decoder() -> GpuDecoder:
+    """Return a decoder in bfloat16, whose products have every form: held, streamed and tiled, in parts and whole."""
+    sizes = {"hidden_size": 1024, "intermediate_size": 5120, "num_attention_heads": 16, "num_key_value_heads": 8}
+    model = random_model("qwen3", seed=1, num_hidden_layers=2, head_dim=128, vocab_size=VOCAB, **sizes).bfloat16()
+    checkpoint = checkpoint_of(model)
+    return GpuDecoder(
+        checkpoint, num_blocks=400, block_size=16, device=DEVICE, dtype=torch.bfloat16, buckets=(1, 2, 8, 16, 32, 64)
+    )
+
+
+class Replica:
+    def __init__(
+        self,
+        *,
+        num_blocks: int = 400,
+        chunk: int = 512,
+        max_running: int = 16,
+        prefix_cache: bool = True,
+        proposer: Proposer | None = None,
+    ) -> None:
+        made = decoder()
+        self.pool = BlockPool(num_blocks, made.block_size, prefix_cache=prefix_cache)
+        slots = DeviceSlots(1, made.device, made.dtype)
+        self.engine = GpuEngine(made, AdapterStore(made.config, 1), slots)
+        config = SchedulerConfig(BARE, max_running=max_running, max_step_tokens=chunk)
+        self.scheduler = Scheduler(self.pool, config, ManualClock(), budget=FixedBudget(chunk), proposer=proposer)
+        self.loop = StepLoop(self.scheduler, self.engine)
+        self.events: list[Event] = []
+
+    def run(self, requests: Iterable[Request], each_step: Callable[[], object] = lambda: None) -> list[tuple[int, ...]]:
+        """Return the answers to requests that were not ended."""
+        wanted = list(requests)
+        for request in wanted:
+            self.scheduler.submit(request)
+        while self.loop.run_once() is not None:
+            each_step()
+        self.pool.check()
+        assert not self.scheduler.ledger.live
+        events = self.scheduler.take_events()
+        self.events += events
+        errors = [event for event in events if isinstance(event, Finished) and event.reason == "error"]
+        assert not errors
+        said: dict[str, tuple[int, ...]] = {request.request_id: () for request in wanted}
+        for event in events:
+            if isinstance(event, Emitted) and event.request_id in said:
+                said[event.request_id] += event.tokens
+        return list(said.values())
+
+
+def asked(count: int = 12, length: int = 50, sampling: Sampling = GREEDY) -> list[Request]:
+    return [replace(ask(f"r{i}", p, length), sampling=sampling, seed=i) for i, p in enumerate(prompts(count))]
+
+
+@lru_cache(2)
+def alone(sampling: Sampling = GREEDY) -> list[tuple[int, ...]]:
+    """Return each prompt's answer when it runs alone, without a cache, and its prompt is computed in one step."""
+    answers = [Replica(max_running=1, prefix_cache=False).run([each])[0] for each in asked(sampling=sampling)]
+    assert len(set(answers)) == len(answers)
+    return answers
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0.8)], ids=["greedy", "drawn"])
+@pytest.mark.parametrize(
+    ("num_blocks", "chunk", "max_running"),
+    [(400, 5, 8), (400, 512, 16), (400, 100, 3), (40, 64, 16)],
+    ids=["small chunks", "all at once", "few at once", "preempting"],
+)
+def test_an_answer_is_the_same_in_any_batch(num_blocks: int, chunk: int, max_running: int, sampling: Sampling) -> None:
+    expected = alone(sampling)  # before the first run: all replicas share the memory of one decoder
+    replica = Replica(num_blocks=num_blocks, chunk=chunk, max_running=max_running)
+    assert replica.run(asked(sampling=sampling)) == expected
+    assert any(isinstance(event, Preempted) for event in replica.events) == (num_blocks == 40)
+    assert replica.run(asked(sampling=sampling)) == expected, "with a full cache"
+    if chunk == 512:
+        assert replica.engine.num_hits > replica.engine.num_misses, "few steps were overlapped"
+
+
+def test_rows_that_need_more_than_the_device_draws_change_no_neighbour() -> None:
+    others = [replace(each, request_id=f"o{i}", sampling=Sampling(0.7, top_k=9)) for i, each in enumerate(asked(5))]
+    alone(Sampling(temperature=0.8))
+    found = Replica(max_running=32).run([*asked(sampling=Sampling(temperature=0.8)), *others])
+    assert found[:12] == alone(Sampling(temperature=0.8))
+    assert found[12:] == [Replica(prefix_cache=False).run([each])[0] for each in others]
+
+
+class PartlyWrongProposer:
+    """Proposes the next tokens of known answers, with every third token wrong."""
+
+    def __init__(self, texts: list[tuple[int, ...]]) -> None:
+        self.texts = texts
+
+    def propose(self, tokens: Sequence[int], limit: int) -> tuple[int, ...]:
+        known = len(tokens)
+        text = next(text for text in self.texts if text[:known] == tuple(tokens))
+        coming = enumerate(text[known : known + limit], known)
+        return tuple(token if i % 3 else (token + 1) % VOCAB for i, token in coming)
+
+
+def test_verifying_drafts_changes_no_answer() -> None:
+    texts = [prompt + answer for prompt, answer in zip(prompts(12), alone(), strict=True)]
+    replica = Replica(proposer=PartlyWrongProposer(texts))
+    assert replica.run(replace(each, draft_window=1 + i % 4) for i, each in enumerate(asked())) == alone()
+    assert max(len(event.tokens) for event in replica.events if isinstance(event, Emitted)) > 1, "no draft was accepted"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_requests_that_come_end_and_are_preempted_at_random_change_no_other_answer(seed: int) -> None:
+    rng, expected = Random(seed), alone()
+    replica = Replica(num_blocks=rng.choice([45, 60, 400]), chunk=rng.choice([16, 64, 512]), max_running=12)
+    ended: set[str] = set()
+    late = [replace(each, request_id=f"late {i}", priority=i % 2) for i, each in enumerate(asked())]
+
+    def disturb() -> None:
+        if late and rng.random() < 0.2:
+            replica.scheduler.submit(late.pop())
+        if rng.random() < 0.1:
+            name = f"r{rng.randrange(12)}"
+            if replica.scheduler.end(name, "cancelled"):
+                ended.add(name)
+
+    found = replica.run(asked(), disturb)
+    for i in range(12):
+        if f"r{i}" in ended:
+            assert found[i] == expected[i][: len(found[i])]
+        else:
+            assert found[i] == expected[i]
+    said: dict[str, tuple[int, ...]] = {}
+    for event in replica.events:
+        if isinstance(event, Emitted) and event.request_id.startswith("late"):
+            said[event.request_id] = said.get(event.request_id, ()) + event.tokens
+    assert all(answer == expected[int(name.split()[1])] for name, answer in said.items())
+    assert replica.pool.num_free == replica.pool.capacity
+
+
+def test_a_stop_token_ends_an_answer_that_was_computed_ahead() -> None:
+    expected = alone()
+    stops = [frozenset({answer[20]}) for answer in expected]
+    found = Replica().run(replace(each, stop_ids=stop) for each, stop in zip(asked(), stops, strict=True))
+    for answer, whole, stop in zip(found, expected, stops, strict=True):
+        assert answer == whole[: next(i for i, token in enumerate(whole) if token in stop)]
