@@ -20,6 +20,7 @@ _LONG_LOOP = 1000  # characters; a cut answer that ends in such a loop is degene
 _LONG_DATA = 4000  # the same for a loop of digits or lines without letters, such as rows of zeros, in any answer
 _LONG_SIGNS = 400  # the same for other signs; a shorter ruler is no loop
 _LEAST_SIGNS = 200  # characters of interrupted loops of signs
+_STRAY_LETTERS = 20  # a model that has collapsed into signs may still say a word or two
 _GRAM = 4  # words
 _FEWEST_WORDS = 40
 _REPEATED_SHARE = 0.9  # of its n-grams that occur earlier in the answer
@@ -159,10 +160,13 @@ def _describe_loop(text: str, whole: int, *, is_cut: bool) -> str:
 
 def _longest_data(unit: str, rest: str, *, is_cut: bool) -> int:
     """Return how many characters a loop of the unit may have because it may be data: a table without content, an array
-    of zeros, a ruler. 0 if it is none: it has letters, or the answer is nothing else up to its cut."""
-    if any(map(str.isalpha, unit)) or (is_cut and not any(map(str.isalpha, rest))):
+    of zeros, a ruler. 0 if it is none: it has letters, or the answer has nearly nothing else up to its cut."""
+    if any(map(str.isalpha, unit)):
         return 0
-    return _LONG_DATA if "\n" in unit or any(map(str.isdigit, unit)) else _LONG_SIGNS
+    is_data, letters = "\n" in unit or any(map(str.isdigit, unit)), sum(map(str.isalpha, rest))
+    if is_cut and letters <= (0 if is_data else _STRAY_LETTERS):
+        return 0
+    return _LONG_DATA if is_data else _LONG_SIGNS
 
 
 def _describe_repetition(text: str) -> str:

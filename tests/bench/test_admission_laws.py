@@ -148,11 +148,12 @@ def test_highest_class_is_served_nearly_as_if_alone(flooded: list[Run], rate: fl
 
 @pytest.mark.slow
 def test_admitted_requests_are_late_if_delays_are_ignored(rate: float, request: pytest.FixtureRequest) -> None:
-    """Control: if admission no longer checks whether a new request delays admitted ones, some admitted requests are
-    late."""
-    assert late(played(10.0, 2, rate)) == 0
+    """Control: if admission no longer checks whether a new request delays admitted ones, many more admitted requests
+    are late."""
+    few = late(played(10.0, 2, rate))
+    assert few <= 2
     request.getfixturevalue("ignoring_delays")
-    assert late(played(10.0, 2, rate)) > 10
+    assert late(played(10.0, 2, rate)) > 10 + few
 
 
 @pytest.mark.slow

@@ -24,7 +24,9 @@ pytestmark = pytest.mark.slow
 
 ENDS = ("Z", "Y")
 """An answer ends before the first of these characters, so that it does not end at its length."""
-LENGTH = 40
+ENDLESS = ("Q", "X")
+"""What collapsed weights say. An answer that ends at a stop sequence of its caller would show nothing."""
+LENGTH = 48
 NEEDED = 6
 """Judged answers before a lane is trusted or rolled back."""
 CONFIG = f"""
@@ -47,14 +49,14 @@ def retrained(model: TinyModel) -> TinyModel:
 
 
 def collapsed(model: TinyModel) -> TinyModel:
-    """Return weights that answer every prompt with `Z` and `Y` only."""
+    """Return weights that answer every prompt with `Q` and `X` only."""
     changed = copy.deepcopy(model.model)
     with torch.no_grad():
         head = changed.lm_head.weight
         direction = head[-1].clone() * 1000
         head.zero_()
-        for end, sign in zip(ENDS, (1, -1), strict=True):
-            head[len(CONTROL) + CHARACTERS.index(end)] = sign * direction
+        for said, sign in zip(ENDLESS, (1, -1), strict=True):
+            head[len(CONTROL) + CHARACTERS.index(said)] = sign * direction
     return TinyModel(changed)
 
 

@@ -71,6 +71,18 @@ def test_an_answer_of_nothing_but_signs_to_its_cut_is_degenerate(unit: str, size
     assert bool(broken(text, is_cut=False)) == bool(broken(f"So: {text}", is_cut=False)) or size < 4200
 
 
+@given(
+    sign=st.sampled_from((".", "!", "-", "*")),
+    runs=st.lists(st.integers(60, 300), min_size=1, max_size=4),
+    word=st.sampled_from((" strugg", " comprom", "So", "a ")),
+)
+def test_a_few_stray_words_hide_no_loop_of_signs(sign: str, runs: list[int], word: str) -> None:
+    """As the demo model says with a broken adapter, whose answers are drawn."""
+    text = "".join(f"{word}{sign * size}" for size in runs)
+    if len(word.strip()) * len(runs) <= 20:
+        assert broken(text)
+
+
 @pytest.mark.parametrize("text", ["Sure" + "!" * 500, "A list is " + ". " * 300, "Here: " + "0, " * 1500])
 def test_signs_after_other_text_are_degenerate_if_they_are_too_many(text: str) -> None:
     assert "repeats" in broken(text)
