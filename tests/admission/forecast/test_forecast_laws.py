@@ -89,6 +89,21 @@ def test_as_few_go_as_help_enough() -> None:
     assert controller.sweep(0.0).suspended == ("low2",), "the newest request is suspended"
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_an_answer_of_unknown_length_is_not_given_up_before_its_deadline(exact: bool) -> None:
+    """It may end at any token, however long it is expected to be. An answer of known length cannot."""
+    controller = new_controller()
+    for _ in range(20):
+        controller.lengths.add(30, cut=False)
+    admit_all(controller, booking("low"), booking("high", priority=9, max_tokens=400, exact=False, deadline=1.0))
+    run_at_once(controller, "low", "high")
+    controller.report_tokens("high", 60, 0.5)
+    request = controller.bookings.get("high")
+    assert request is not None and request.expected_left > 300, "it is longer than all that are known"
+    request.booking = replace(request.booking, exact=exact)
+    assert controller.sweep(0.5).suspended == (() if exact else ("low",))
+
+
 def test_a_request_that_starts_later_is_not_suspended() -> None:
     controller = new_controller(max_running=2)
     urgent, low = booking("urgent", priority=5, max_tokens=100, deadline=1.3), booking("low", max_tokens=300)
