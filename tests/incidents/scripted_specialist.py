@@ -40,15 +40,15 @@ class ScriptedSpecialist:
     max_waiting: int = 64
     num_blocks: int = 512
     bad_adapters: set[str] = field(default_factory=set)
-    """Digests of adapters with which every answer is wrong."""
+    """Digests of adapters with which half of the answers are wrong."""
 
     def make_bad(self, adapter: Path) -> None:
-        """Make every answer with this adapter wrong."""
+        """Make half of the answers with this adapter wrong."""
         self.bad_adapters.add(SimAdapters(1).load("bad_adapters", adapter))
 
     def answer(self, prompt: str, adapters: Sequence[str]) -> str:
-        if self.bad_adapters.intersection(adapters):
-            return WRONG
+        if self.bad_adapters.intersection(adapters) and crc32(prompt.encode()) % 2:
+            return WRONG  # not always: that would be a collapse, which opens the breaker at once
         return right_answer(prompt) if any(word in prompt for word in self.knows) else WRONG
 
     def replica(self) -> Callable[[], AssembledReplica]:
