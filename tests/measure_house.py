@@ -25,7 +25,7 @@ from pathlib import Path
 
 LIMITS = {
     "files": 420,
-    "lines": 66_000,
+    "lines": 68_000,
     "folders": 45,
     "colliding_class_names": 10,
     "longest_file": 500,
