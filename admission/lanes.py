@@ -223,7 +223,7 @@ class SpecialistLanes:
 
     def measure_of(self, lane: LaneRecord) -> LaneRecord | None:
         """Return the lane whose past shows what is usual for this one: itself if it is trusted, else the lane before
-        it, which had the same callers. None if there is none."""
+        it, which had the same callers. None for the first lane."""
         if lane.status == "candidate":
             return self.serving
         return self.previous if lane.fresh else lane

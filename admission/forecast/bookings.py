@@ -51,7 +51,7 @@ class Refuse:
     arithmetic: str  # the calculation, as a sentence
     retry_after: float | None  # seconds; None if nothing was measured yet, or if waiting would not help
     deadline: DeadlineKind = "end"  # for `deadline_unreachable`: which deadline of the request cannot be met
-    place: str = ""  # the key of the place that opens after `retry_after` seconds; empty if there is none
+    place: str = ""  # the key of the place that opens after `retry_after` seconds; empty without a place
 
     @property
     def is_hopeless(self) -> bool:
@@ -103,7 +103,7 @@ class Booking:
     holder: str = ""
     caller: str = ""  # the same string for repeated attempts by the same caller; empty if unknown
     first_deadline: float | None = None  # of the first token
-    owner: str = ""  # for whom a place may be kept
+    owner: str = ""  # the caller that may get a place
     waits: float | None = None  # seconds that its caller waits for a place before its time limits count; None: no place
     place: str = ""  # the key of the place that is kept for this request
 

@@ -29,7 +29,7 @@ _UNSUPERVISED = (
     "and add its address"
 )
 _SHARED = (
-    "other `octet serve` share the store, and weights that one of them cannot start would serve nobody there: "
+    "other `octet serve` share the store, and one that cannot start the weights could not serve its callers: "
     "stop them for the refresh"
 )
 _ONLY_MODEL = "no replica runs the previous model any more"

@@ -67,8 +67,7 @@ ROWS = (
         4,
         "all replicas of a specialist are down",
         "from 30 s after the loss, when no restart is expected any more: 503 within 50 ms, or an answer from a "
-        "fallback that the receipt names; p95 TTFT of "
-        "other specialists rises by at most 10 %",
+        "fallback that the receipt names; p95 TTFT of other specialists rises by at most 10 %",
         (f"{_FAULTS}unreachable_specialist_is_refused_at_once",),
     ),
     Row(
