@@ -39,6 +39,7 @@ TOPICS = {
 }
 SPECIALISTS = tuple(TOPICS)
 ROUTER, REPLICA = "/octet.v1.Inference/Generate", "/octet.v1.Specialist/Generate"
+WATCH_LOAD = "/octet.v1.Specialist/WatchLoad"
 READY = r"ready on (\S+) .*http://127\.0\.0\.1:(\d+)"  # the ready line of a router: its gRPC address and its HTTP port
 FASTEST = "fastest"  # the specialist of the last replica
 REPLICAS = 2

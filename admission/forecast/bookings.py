@@ -183,6 +183,11 @@ class BookedRequest:
         has_deadline, has_output = self.has_deadline, self.generated > 0
         return shed_order(self.rank, is_shadow=self.booking.shadow, has_deadline=has_deadline, has_output=has_output)
 
+    @property
+    def most_left(self) -> int:
+        """Tokens left of the longest answer allowed."""
+        return max(1, self.booking.max_tokens - self.generated)
+
     def yields_to(self, other: "BookedRequest") -> bool:
         """Whether this may be shed for `other`. Shadows yield to callers' requests, lower priorities to higher ones."""
         if self.booking.shadow != other.booking.shadow:

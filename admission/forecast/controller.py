@@ -163,7 +163,9 @@ class AdmissionController:
             own = self.places.own(newcomer, now, self._new_request)
         if own is not None:
             margins = Margins(_OWN_MARGIN * margins.share)
-        return Forecast(bookings, self.capacity, prices, self._pace, margins, now, self.in_flight, kept, own)
+        step = self.in_flight
+        busy_for = 0.0 if step is None else self.estimator.seconds_left(step, now, prices)
+        return Forecast(bookings, self.capacity, prices, self._pace, margins, now, step, busy_for, kept, own)
 
     def _new_request(self, booking: Booking) -> BookedRequest:
         request = self.bookings.new_request(booking)

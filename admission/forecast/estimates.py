@@ -1,9 +1,10 @@
 """Step prices and estimation errors, learnt from measured steps and ended answers."""
 
+from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import combinations
-from math import exp
+from math import ceil, exp, inf
 from typing import NamedTuple
 
 from admission.policy import PrefillHold
@@ -52,9 +53,6 @@ class StepInFlight:
     tokens: dict[str, int] = field(default_factory=dict)
     """Prompt tokens that the step computes, or answer tokens that it samples, by request."""
 
-    def seconds_left(self, prices: StepPrices, now: float) -> float:
-        return max(0.0, self.started_at + prices.seconds(self.shape) - now)
-
 
 class StepPace(NamedTuple):
     """The scheduler's current chunk size, and its rule for holding prompts back."""
@@ -77,13 +75,15 @@ class RecentValues:
         self._values.append(value)
         self._sorted = None
 
-    def quantile(self, share: float) -> float | None:
-        """The smallest value that is at least as large as `share` of the values; None without values."""
-        if not self._values:
-            return None
+    def quantile(self, share: float, above: float = -inf) -> float | None:
+        """The smallest value that is at least as large as `share` of the values, of those greater than `above`; None
+        if there are none."""
         if self._sorted is None:
             self._sorted = sorted(self._values)
-        return self._sorted[max(0, -int(-share * len(self._sorted) // 1) - 1)]
+        start = bisect_right(self._sorted, above)
+        if start == len(self._sorted):
+            return None
+        return self._sorted[start + max(0, ceil(share * (len(self._sorted) - start)) - 1)]
 
 
 Vector = tuple[float, float, float]
@@ -118,6 +118,7 @@ class Estimator:
         self._errors = RecentValues(256)
         self._last_errors = RecentValues(16)  # few, so that a lasting change is soon reflected
         self._excesses = RecentValues(256)
+        self._ratios = RecentValues(256)  # of the measured to the expected time of a step
         self._stretches = RecentValues(64)
         self._expected = self._spent = 0.0
         self._num_in_stretch = 0
@@ -168,6 +169,8 @@ class Estimator:
         usual = self._last_errors.quantile(0.5)
         self._errors.add(error)
         self._excesses.add(max(0.0, min(seconds - expected, _LONGEST_STALL)))
+        if expected > 0:
+            self._ratios.add(seconds / expected)
         self._last_errors.add(error)
         self._expected += expected
         self._spent += seconds
@@ -184,6 +187,15 @@ class Estimator:
     def stall(self) -> float:
         """Seconds by which a slow step exceeds its price: nearly the most of the last 256."""
         return self._excesses.quantile(0.995) or 0.0
+
+    def seconds_left(self, step: StepInFlight, now: float, prices: StepPrices) -> float:
+        """Seconds until the step ends. An overdue step is expected to take as long as the median of the recent steps
+        that took even longer than it has; if there were none, it should end now."""
+        expected, elapsed = prices.seconds(step.shape), now - step.started_at
+        if elapsed < expected:
+            return expected - elapsed
+        usual = self._ratios.quantile(0.5, above=elapsed / expected) if expected > 0 else None
+        return 0.0 if usual is None else usual * expected - elapsed
 
     def step_error(self, share: float) -> float | None:
         """The relative error that `share` of the recent steps did not exceed; None without steps."""

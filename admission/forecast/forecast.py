@@ -1,7 +1,7 @@
 """Forecasts the times of all booked requests if a request is admitted or displaced, and finds requests to displace."""
 
 from bisect import insort
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from math import ceil, inf
 from operator import attrgetter
@@ -74,18 +74,20 @@ class Forecast:
         margins: Margins,
         now: float,
         in_flight: StepInFlight | None = None,
+        busy_for: float = 0.0,
         reserved: Sequence[BookedRequest] = (),
         own_place: BookedRequest | None = None,
     ) -> None:
-        """`reserved` are the places that must stay free for requests to come. `own_place` is that of the request that
-        is being decided on: what its place would delay, the request itself does not delay."""
+        """The step in flight ends in `busy_for` seconds. `reserved` are the places that must stay free for requests to
+        come. `own_place` is that of the request that is being decided on: what its place would delay, the request
+        itself does not delay."""
         self._own_place = own_place
         self.bookings, self.margin, self.now = bookings, margins.share, now
         self._capacity, self._prices, self._pace = capacity, prices, pace
         self._start = SimulationStart(now, slowdown=1 + self.margin)
         if in_flight is not None:
             self._start = self._start._replace(
-                delay=in_flight.seconds_left(prices, now),
+                delay=busy_for,
                 tokens=in_flight.tokens,
                 num_chunked=in_flight.shape.tokens if in_flight.shape.prefill else 0,
             )
@@ -141,9 +143,9 @@ class Forecast:
             return inf
         return self.slack(request, self.times_alone(request, 1 + self.margin)) - since
 
-    def times_alone(self, request: BookedRequest, factor: float) -> ForecastTimes:
-        """Return the times of the request if it has the replica to itself, multiplied by `factor`. If the answer's
-        length is not known exactly, `end` equals `first`."""
+    def times_alone(self, request: BookedRequest, factor: float, num_left: float | None = None) -> ForecastTimes:
+        """Return the times of the request if it has the replica to itself, multiplied by `factor`, with `num_left`
+        tokens of its answer left. If that is not given and the length is not known exactly, `end` equals `first`."""
         pace, booking = self._pace, request.booking
         most, holds = self._capacity.max_step_tokens, pace.hold is not None
         tokens = prefill_tokens(pace.chunk, 0, most, decodes=False, holds=holds)
@@ -151,9 +153,11 @@ class Forecast:
         left, num_known = request.prompt_left, booking.prompt_tokens + request.generated
         first = max(1, ceil(left / tokens)) * step + left * (token + pair * (num_known - left / 2))
         end = first
-        if booking.exact and not request.is_unsure:
+        if num_left is None and booking.exact:
+            num_left = request.long_left
+        if num_left is not None:
             step, token, pair = self._prices.decode
-            num_rounds = max(0.0, request.long_left - 1)
+            num_rounds = max(0.0, num_left - 1)
             end += num_rounds * (step + token + pair * (num_known + 1 + num_rounds / 2))
         return ForecastTimes(first * factor, end * factor)
 
@@ -178,16 +182,29 @@ class Forecast:
         """Return the seconds from `at` (in seconds from now) to the deadline; infinite without a deadline."""
         return inf if deadline is None else deadline - self.now - at
 
-    def _delayed(self, timeline: Simulation, without: Collection[str]) -> list[DelayedRequest]:
+    def _delayed(self, timeline: Simulation, newcomer: BookedRequest, without: Collection[str]) -> list[DelayedRequest]:
         """Return the requests that the new one pushes past their deadlines. A request that is certainly late anyway is
         left out; a request that may be late anyway, within the margin, is included if it is delayed further."""
+        staying = [each for each in self.bookings.active if each.booking.key not in without]
+        top = find_top(each.priority for each in (*staying, newcomer))
         delayed = []
         for request in [each for each in self._timed if each.booking.key not in without]:
-            times = long_times(timeline, request)
+            times = self.secured_times(timeline, request, top)
             late = self.late_by(request, times)
-            if late > 0 and self._is_pushed(request, times):
+            if late > 0 and self._is_pushed(request, times, newcomer, top):
                 delayed.append(DelayedRequest(request, late))
         return delayed
+
+    def secured_times(self, timeline: Simulation, request: BookedRequest, top: int | None) -> ForecastTimes:
+        """Return the times by which deadlines are held. At the priority `top`, they are those of the longest answer
+        allowed, unless it would be late even alone; otherwise those of an answer among the longest."""
+        times = long_times(timeline, request)
+        if request.priority != top or request.booking.deadline is None or request.booking.exact:
+            return times
+        alone = self.times_alone(request, 1.0, request.most_left)
+        if self._past(request, request.booking.deadline, alone.end) > 0:
+            return times
+        return times._replace(end=timeline.long_finish(request, request.most_left))
 
     def late_by(self, request: BookedRequest, times: ForecastTimes) -> float:
         """Seconds past the deadline of the request, including the margin; not positive if it is on time."""
@@ -201,15 +218,23 @@ class Forecast:
             return -inf
         return self.now + _lengthen(request, at, 1 + self.margin, self.now) + self.grace - deadline
 
-    def _is_pushed(self, request: BookedRequest, times: ForecastTimes) -> bool:
-        before = long_times(self.unchanged, request)
-        by_end = self._is_pushed_past(request, request.booking.deadline, times.end, before.end)
-        return by_end or self._is_pushed_past(request, request.first_deadline, times.first, before.first)
+    def _is_pushed(
+        self, request: BookedRequest, times: ForecastTimes, newcomer: BookedRequest, top: int | None
+    ) -> bool:
+        before = self.secured_times(self.unchanged, request, top)
+        # An answer of unknown length may end at any token: for a lower priority, it is not given up.
+        may_end = request.generated and not request.booking.exact and newcomer.yields_to(request)
+        earliest = before._replace(end=0.0) if may_end else before
+        by_end = self._is_pushed_past(request, request.booking.deadline, times.end, before.end, earliest.end)
+        first = request.first_deadline
+        return by_end or self._is_pushed_past(request, first, times.first, before.first, earliest.first)
 
-    def _is_pushed_past(self, request: BookedRequest, deadline: float | None, at: float, before: float) -> bool:
+    def _is_pushed_past(
+        self, request: BookedRequest, deadline: float | None, at: float, before: float, earliest: float
+    ) -> bool:
         if deadline is None or self._past(request, deadline, at) <= 0:
             return False
-        is_late_anyway = self.now + before * (1 - self.margin) - self.grace > deadline
+        is_late_anyway = self.now + earliest * (1 - self.margin) - self.grace > deadline
         return not is_late_anyway and (self._past(request, deadline, before) <= 0 or at > before + _NO_DELAY)
 
     def _round_seconds(self) -> float:
@@ -241,7 +266,7 @@ class Forecast:
         quiet = None
         if own_late <= 0 and (self.has_deadlines or not request.has_deadline):
             timeline = self.simulate(request, without, until=None if self.has_deadlines else request)
-            delayed = self._delayed(timeline, without)
+            delayed = self._delayed(timeline, request, without)
             quiet = estimate_bound(timeline, request)
         outcome = timeline[request]
         by_first = missed == "first" or self.is_judged_by_first_token(request)
@@ -253,6 +278,12 @@ def _lengthen(request: BookedRequest, at: float, factor: float, now: float) -> f
     """Multiply the time until `at` by the factor, but not the time before a request to come can begin."""
     start = max(0.0, request.not_before - now)
     return start + (at - start) * factor
+
+
+def find_top(priorities: Iterable[int]) -> int | None:
+    """The highest of several priorities; None if there is only one."""
+    found = set(priorities)
+    return max(found) if len(found) > 1 else None
 
 
 def long_times(timeline: Simulation, request: BookedRequest) -> ForecastTimes:

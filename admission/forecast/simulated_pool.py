@@ -33,7 +33,11 @@ class SimulatedRequest:
     @property
     def long_round(self) -> float:
         """The round in which this request would end if its answer were among the longest."""
-        return self.end_round + max(0.0, self.request.long_left - self.request.expected_left)
+        return self.round_of(self.request.long_left)
+
+    def round_of(self, num_left: float) -> float:
+        """The round in which this request would end if `num_left` tokens of its answer were left now."""
+        return self.end_round + max(0.0, num_left - self.request.expected_left)
 
 
 class SimulatedPool:

@@ -85,6 +85,8 @@ class Simulation:
         self._curve_rounds, self._curve_times = [0.0], [start.delay]
         for request, passed_over in running.items():
             self._load_running(self._jobs[request], passed_over)
+        # Requests that enter now do not postpone the round after the step in flight.
+        self._owes_first = bool(self._num_chunked) and self._owes_round()
         for job in self._list_running():
             if job.shared:
                 self._pool.share_blocks(job)
@@ -128,11 +130,12 @@ class Simulation:
     def __getitem__(self, request: BookedRequest) -> SimulatedRequest:
         return self._jobs.get(request) or SimulatedRequest(request)
 
-    def long_finish(self, request: BookedRequest) -> float:
-        job = self[request]
-        if request.long_left <= request.expected_left or job.finish_at == inf:
+    def long_finish(self, request: BookedRequest, num_left: float | None = None) -> float:
+        """When the request ends if `num_left` tokens of its answer are left now (None: if it is among the longest)."""
+        job, num_left = self[request], request.long_left if num_left is None else num_left
+        if num_left <= request.expected_left or job.finish_at == inf:
             return job.finish_at
-        rounds, curve, times = job.long_round, self._curve_rounds, self._curve_times
+        rounds, curve, times = job.round_of(num_left), self._curve_rounds, self._curve_times
         i = bisect_left(curve, rounds)
         if i == len(curve):
             step, token, _ = self._decode
@@ -144,7 +147,8 @@ class Simulation:
 
     def _step(self) -> bool:
         """Simulate the next chunks and the round after them, or only rounds. Return False if there is no work."""
-        if self._num_chunked and self._owes_round():
+        if self._owes_first or (self._num_chunked and self._owes_round()):
+            self._owes_first = False
             self._take_rounds(1.0, after_chunk=True)
             return True
         held: SimulatedRequest | None = None

@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from admission.forecast.bookings import BookedRequest, BookedRequests
-from admission.forecast.forecast import Forecast, ForecastTimes, long_times, split_departures
+from admission.forecast.forecast import Forecast, ForecastTimes, find_top, long_times, split_departures
 from admission.forecast.simulation import Simulation
 from admission.policy import get_rank
 
@@ -58,25 +58,27 @@ def is_hopeless(request: BookedRequest, forecast: Forecast) -> bool:
 
 
 def find_rescue(forecast: Forecast, bookings: BookedRequests) -> tuple[str, tuple[str, ...]] | None:
-    """Return the best-ranked request that would be late with a long answer and can be helped, and the requests to
-    displace so that it meets its deadline. Return None if no request can be helped."""
-    timeline = forecast.unchanged
-    late = [each for each in bookings.active if forecast.late_by(each, long_times(timeline, each)) > 0]
+    """Return the best-ranked request that would be late with a long answer (see `Forecast.secured_times`) and can be
+    helped, and the requests to displace so that it meets its deadline. Return None if no request can be helped."""
+    timeline, top = forecast.unchanged, find_top(each.priority for each in bookings.active)
+    late = [each for each in bookings.active if forecast.late_by(each, forecast.secured_times(timeline, each, top)) > 0]
     above = [each for each in sorted(late, key=get_rank) if any(other.yields_to(each) for other in bookings.active)]
     for request in above[:_MAX_RESCUED]:
         lower = [each for each in bookings.active if each.yields_to(request)]
-        keys = _fewest_to_rescue(forecast, request, _requests_beside(forecast, request, lower))
+        keys = _fewest_to_rescue(forecast, request, _requests_beside(forecast, request, lower, top), top)
         if keys:
             return request.booking.key, tuple(keys)
     return None
 
 
-def _requests_beside(forecast: Forecast, request: BookedRequest, lower: list[BookedRequest]) -> list[str]:
+def _requests_beside(
+    forecast: Forecast, request: BookedRequest, lower: list[BookedRequest], top: int | None
+) -> list[str]:
     """Return the keys of those in `lower` that begin before `request` ends, then of those that take their slots."""
     keys: list[str] = []
     for _ in range(_MAX_SUCCESSIONS):
         timeline = forecast.simulate(without=frozenset(keys))
-        end = timeline[request].finish_at
+        end = max(timeline[request].finish_at, forecast.secured_times(timeline, request, top).end)
         beside = [each for each in lower if timeline[each].begun_at < end]
         lower = [each for each in lower if timeline[each].begun_at >= end]
         keys += [each.booking.key for each in sorted(beside, key=attrgetter("shed_order"))]
@@ -94,11 +96,15 @@ def _expected_times(timeline: Simulation, request: BookedRequest) -> ForecastTim
     return ForecastTimes(outcome.first_at, outcome.finish_at)
 
 
-def _fewest_to_rescue(forecast: Forecast, request: BookedRequest, keys: list[str]) -> list[str]:
+def _fewest_to_rescue(forecast: Forecast, request: BookedRequest, keys: list[str], top: int | None) -> list[str]:
     """Return the first of `keys` that must be displaced so that even a long answer meets the deadline or, if that is
     impossible, so that an answer of expected length does. If that is impossible, too, return all: an answer of unknown
     length may end at any token."""
-    for times_of in (long_times, _expected_times):
+
+    def secured_times(timeline: Simulation, request: BookedRequest) -> ForecastTimes:
+        return forecast.secured_times(timeline, request, top)
+
+    for times_of in (secured_times, long_times, _expected_times):
 
         def late_without(count: int, times_of: TimesOf = times_of) -> float:
             return forecast.late_by(request, times_of(forecast.simulate(without=frozenset(keys[:count])), request))

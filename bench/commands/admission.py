@@ -97,7 +97,9 @@ Serve a real model at a steady part of its capacity, with real prompts of mixed
 lengths, and compare the forecast of each admitted request with the real time:
 of the first token, of the end of answers of known length, and of the end that
 was stated for any answer. An error is the difference as a share of the real
-time. With --beside, another checkout of this project takes turns.
+time. Figures marked "published" are the replica's own, for its last 256
+answers, without the time that its caller needs. With --beside, another
+checkout of this project takes turns.
 """
 
 

@@ -507,6 +507,19 @@ def test_no_request_joins_the_step_in_flight() -> None:
     assert isinstance(later, Admit) and later.outlook is not None and later.outlook.wait == 0
 
 
+def test_a_newcomer_does_not_postpone_the_round_after_the_step_in_flight() -> None:
+    """The step in flight ends the only prompt, so every decoding request takes a step before the newcomer's prompt."""
+    controller = new_controller()
+    admit_all(controller, booking("a"), booking("b", prompt_tokens=10))
+    run_at_once(controller, "a")
+    controller.report_started("b", 10, 0)
+    controller.in_flight = StepInFlight(StepShape(True, 10, 55), started_at=0.0, tokens={"b": 10})
+    verdict = controller.decide(booking("c", prompt_tokens=10, max_tokens=2), 0.0)
+    assert isinstance(verdict, Admit) and verdict.outlook is not None
+    prompt, a_round = 0.002 + 10 * 0.003, 0.004 + 2 * 0.0025
+    assert verdict.outlook.first == pytest.approx(prompt + a_round + prompt)
+
+
 def test_prompts_take_turns_so_that_none_is_passed_over_for_long() -> None:
     """No prompt is passed over for more than 8 chunks (`age_bound`), so the second prompt gets every ninth chunk."""
     controller = new_controller(age_bound=8, max_step_tokens=32)

@@ -3,10 +3,11 @@
 from math import log
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.forecast.estimates import Estimator, StepPrices, StepShape
+from admission.forecast.estimates import Estimator, StepInFlight, StepPrices, StepShape
 from tests.admission.forecast.builders import PRICES
 
 costs = st.floats(1e-5, 1e-1)
@@ -75,6 +76,20 @@ def test_estimates_follow_a_slower_machine_but_not_a_single_stall() -> None:
     slower = estimator.prices
     assert slower is not None
     assert 2.7 < slower.seconds(probe) / PRICES.seconds(probe) < 3.3
+
+
+def test_an_overdue_step_is_expected_to_take_as_long_as_others_that_were_as_late() -> None:
+    estimator, shape = Estimator(PRICES), StepShape(False, 8, 80)
+    usual = PRICES.seconds(shape)
+    for ratio in (1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 3.0, 4.0):
+        estimator.add(shape, ratio * usual)
+    step, prices = StepInFlight(shape, started_at=10.0), estimator.prices
+    assert prices is not None
+    expected = prices.seconds(shape)
+    assert estimator.seconds_left(step, 10.0, prices) == expected
+    left = [estimator.seconds_left(step, 10.0 + elapsed * expected, prices) for elapsed in (0.75, 1.5, 2.5, 50.0)]
+    assert left[0] == pytest.approx(0.25 * expected)
+    assert left[1] > 0 and left[2] > 0 and left[3] == 0, "no step took 50 times as long as expected"
 
 
 def test_a_change_of_adapters_has_its_own_price() -> None:

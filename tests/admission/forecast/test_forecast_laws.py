@@ -102,6 +102,31 @@ def test_an_answer_of_unknown_length_is_not_given_up_before_its_deadline(exact: 
     assert request is not None and request.expected_left > 300, "it is longer than all that are known"
     request.booking = replace(request.booking, exact=exact)
     assert controller.sweep(0.5).suspended == (() if exact else ("low",))
+    newcomer = controller.decide(booking("next"), 0.5)
+    assert isinstance(newcomer, Admit if exact else Refuse), "what was given up is taken by no other of its priority"
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "priority", "keeps"),
+    [
+        pytest.param(100, 0, True, id="the longest answer is in time only alone"),
+        pytest.param(400, 0, False, id="the longest answer is late even alone"),
+        pytest.param(100, 9, False, id="no priority is lower"),
+        pytest.param(30, 0, False, id="the longest answer is in time beside the others"),
+    ],
+)
+def test_the_highest_priority_is_kept_on_time_for_the_longest_answer_allowed(
+    max_tokens: int, priority: int, keeps: bool
+) -> None:
+    controller = new_controller()
+    for _ in range(20):
+        controller.lengths.add(30, cut=False)
+    admit_all(controller, booking("top", priority=9, max_tokens=max_tokens, exact=False, deadline=1.0))
+    enter(controller, *(booking(f"other{i}", priority=priority, max_tokens=300) for i in range(2)))
+    run_at_once(controller, "top", "other0", "other1")
+    newcomer = controller.decide(booking("newcomer", priority=priority), 0.0)
+    assert isinstance(newcomer, Refuse if keeps else Admit)
+    assert bool(controller.sweep(0.0).suspended) == keeps
 
 
 def test_a_request_that_starts_later_is_not_suspended() -> None:
