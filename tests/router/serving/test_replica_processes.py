@@ -58,7 +58,7 @@ def processes(count: int) -> Iterator[list[Process]]:
 
 
 async def _start(routed: RouterHarness, count: int, num_tokens: int = 3000) -> list[asyncio.Task[CallResult]]:
-    """Start long answers, wait until each has begun, and return their tasks."""
+    """Start long answers, wait until each has begun, and return their tasks. An answer that ends before fails."""
     seen: list[int] = []
 
     async def ask(index: int) -> CallResult:
@@ -74,7 +74,8 @@ async def _start(routed: RouterHarness, count: int, num_tokens: int = 3000) -> l
         return result
 
     tasks = [asyncio.create_task(ask(index)) for index in range(count)]
-    await routed.until(lambda: len(set(seen)) == count)
+    await routed.until(lambda: len(set(seen)) == count or any(task.done() for task in tasks))
+    assert len(set(seen)) == count, [task.result() for task in tasks if task.done()]
     return tasks
 
 

@@ -125,7 +125,8 @@ async def test_a_restart_keeps_the_window(tmp_path: Path) -> None:
             await routed.ask(infer_request(max_tokens=4))
             await routed.until(lambda: samples(routed) == [5, 0])
             assert routed.server.slos.of("writer").routers == 2
-            assert routed.server.slos.counts("writer") == {}, "a specialist without objectives must have no counts"
+            counts = routed.server.slos.counts("writer")
+            assert counts.keys() <= {"correctness"}, "without objectives, only verdicts are counted"
 
 
 async def test_an_unavailable_store_delays_no_request() -> None:
