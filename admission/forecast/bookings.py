@@ -21,6 +21,7 @@ from admission.policy import (
 )
 from octet.clock import earliest
 
+_SECURED_SHARE = 0.99  # the share of answers for whose length the highest priority is kept on time
 DeadlineKind = Literal["first", "end"]  # the deadline of the first token, or of the whole answer
 RefuseReason = Literal["deadline_unreachable", "would_delay_others", "queue_full"]
 
@@ -132,6 +133,7 @@ class BookedRequest:
         self.slots: float = booking.prompt_tokens - self.shared
         self.expected_left = 0.0  # answer tokens still expected
         self.long_left = 0.0  # answer tokens still expected if the answer is among the longest
+        self.secured_left = 0.0  # answer tokens for which time is kept if no priority is higher
         self.is_unsure = False  # whether the length is unknown: it is not exact, and no lengths are learnt yet
         self.estimate: AnswerEstimate | None = None
         self.num_higher = 0  # requests of higher priority that were admitted later
@@ -163,10 +165,12 @@ class BookedRequest:
         booking, so_far = self.booking, self.generated
         self.is_unsure = not booking.exact and not lengths.known
         if booking.exact:
-            self.expected_left = self.long_left = max(1.0, float(booking.max_tokens - so_far))
+            self.expected_left = self.long_left = self.secured_left = max(1.0, float(booking.max_tokens - so_far))
             return
         self.expected_left = max(1.0, lengths.mean(booking.max_tokens, so_far) - so_far)
         self.long_left = max(self.expected_left, float(lengths.long(booking.max_tokens, so_far) - so_far))
+        secured = lengths.long(booking.max_tokens, so_far, _SECURED_SHARE)
+        self.secured_left = max(self.long_left, float(secured - so_far))
 
     @property
     def first_deadline(self) -> float | None:
@@ -182,11 +186,6 @@ class BookedRequest:
     def shed_order(self) -> tuple[float, ...]:
         has_deadline, has_output = self.has_deadline, self.generated > 0
         return shed_order(self.rank, is_shadow=self.booking.shadow, has_deadline=has_deadline, has_output=has_output)
-
-    @property
-    def most_left(self) -> int:
-        """Tokens left of the longest answer allowed."""
-        return max(1, self.booking.max_tokens - self.generated)
 
     def yields_to(self, other: "BookedRequest") -> bool:
         """Whether this may be shed for `other`. Shadows yield to callers' requests, lower priorities to higher ones."""

@@ -143,9 +143,9 @@ class Forecast:
             return inf
         return self.slack(request, self.times_alone(request, 1 + self.margin)) - since
 
-    def times_alone(self, request: BookedRequest, factor: float, num_left: float | None = None) -> ForecastTimes:
-        """Return the times of the request if it has the replica to itself, multiplied by `factor`, with `num_left`
-        tokens of its answer left. If that is not given and the length is not known exactly, `end` equals `first`."""
+    def times_alone(self, request: BookedRequest, factor: float) -> ForecastTimes:
+        """Return the times of the request if it has the replica to itself, multiplied by `factor`. If the answer's
+        length is not known exactly, `end` equals `first`."""
         pace, booking = self._pace, request.booking
         most, holds = self._capacity.max_step_tokens, pace.hold is not None
         tokens = prefill_tokens(pace.chunk, 0, most, decodes=False, holds=holds)
@@ -153,11 +153,9 @@ class Forecast:
         left, num_known = request.prompt_left, booking.prompt_tokens + request.generated
         first = max(1, ceil(left / tokens)) * step + left * (token + pair * (num_known - left / 2))
         end = first
-        if num_left is None and booking.exact:
-            num_left = request.long_left
-        if num_left is not None:
+        if booking.exact:
             step, token, pair = self._prices.decode
-            num_rounds = max(0.0, num_left - 1)
+            num_rounds = max(0.0, request.long_left - 1)
             end += num_rounds * (step + token + pair * (num_known + 1 + num_rounds / 2))
         return ForecastTimes(first * factor, end * factor)
 
@@ -196,15 +194,21 @@ class Forecast:
         return delayed
 
     def secured_times(self, timeline: Simulation, request: BookedRequest, top: int | None) -> ForecastTimes:
-        """Return the times by which deadlines are held. At the priority `top`, they are those of the longest answer
-        allowed, unless it would be late even alone; otherwise those of an answer among the longest."""
-        times = long_times(timeline, request)
-        if request.priority != top or request.booking.deadline is None or request.booking.exact:
+        """Return the times by which deadlines are held: those of an answer among the longest or, at the priority `top`,
+        of nearly the longest, as far as it would be in time alone."""
+        times, deadline = long_times(timeline, request), request.booking.deadline
+        if request.priority != top or deadline is None or request.secured_left <= request.long_left:
             return times
-        alone = self.times_alone(request, 1.0, request.most_left)
-        if self._past(request, request.booking.deadline, alone.end) > 0:
-            return times
-        return times._replace(end=timeline.long_finish(request, request.most_left))
+        num_left = min(request.secured_left, self._reach_alone(request, deadline))
+        return times._replace(end=timeline.long_finish(request, num_left)) if num_left > request.long_left else times
+
+    def _reach_alone(self, request: BookedRequest, deadline: float) -> float:
+        """How many tokens of the answer would be in time, with the margin, if the request had the replica to itself."""
+        step, token, pair = self._prices.decode
+        num_known = request.booking.prompt_tokens + request.generated
+        a_round = step + token + pair * (num_known + request.secured_left / 2)
+        seconds = (self.left(deadline) - self.grace) / (1 + self.margin)
+        return 1 + (seconds - self.times_alone(request, 1.0).first) / a_round
 
     def late_by(self, request: BookedRequest, times: ForecastTimes) -> float:
         """Seconds past the deadline of the request, including the margin; not positive if it is on time."""

@@ -1,6 +1,6 @@
 """No admitted request of the highest priority is late while lower priorities are served: on steady and unsteady
 machines, with known and unknown lengths of answers, with right and wrong calibration, at half to ten times the
-capacity. One exception: an answer of unknown length that is longer than nearly all that have ended before."""
+capacity."""
 
 from collections.abc import Sequence
 from dataclasses import astuple
@@ -33,15 +33,7 @@ def play(setup: ReplicaSetup, load: float, early: float, seed: int, seconds: flo
 
 
 def late_top(outcomes: Sequence[OfferOutcome]) -> list[OfferOutcome]:
-    late = [each for each in missed_while_lower_served(outcomes) if each.offer.priority == TOP]
-    return [each for each in late if each.offer.exact or not is_unusually_long(each, outcomes)]
-
-
-def is_unusually_long(answer: OfferOutcome, outcomes: Sequence[OfferOutcome]) -> bool:
-    """Whether at most one in twenty of the answers that ended before is longer."""
-    earlier = [each.offer for each in outcomes if each.end in ("in time", "late") and each.at < answer.at]
-    num_longer = sum(each.answer_tokens > answer.offer.answer_tokens for each in earlier)
-    return num_longer <= 0.05 * len(earlier)
+    return [each for each in missed_while_lower_served(outcomes) if each.offer.priority == TOP]
 
 
 runs = given(st.sampled_from(PLANTS), st.sampled_from(LOADS), st.sampled_from((0.0, 1.0)), st.integers(1, 10**6))
