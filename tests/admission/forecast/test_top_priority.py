@@ -40,14 +40,16 @@ runs = given(st.sampled_from(PLANTS), st.sampled_from(LOADS), st.sampled_from((0
 
 
 @runs
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12, deadline=None, derandomize=True)
 def test_lower_priorities_give_way_in_time(setup: ReplicaSetup, load: float, early: float, seed: int) -> None:
     assert late_top(play(setup, load, early, seed, seconds=6.0)) == []
 
 
 @pytest.mark.slow
-@runs
-@settings(max_examples=150, deadline=None)
-def test_lower_priorities_give_way_in_long_runs(setup: ReplicaSetup, load: float, early: float, seed: int) -> None:
-    late = late_top(play(setup, load, early, seed, seconds=30.0))
-    assert len(late) <= (1 if early else 0), "answers of unknown length may be longer than forecast"
+@pytest.mark.parametrize("early", [0.0, 1.0], ids=["known lengths", "unknown lengths"])
+@pytest.mark.parametrize("setup", PLANTS, ids=["steady", "unsteady", "priced too low", "priced too high"])
+def test_at_most_one_in_two_hundred_is_late_in_long_runs(setup: ReplicaSetup, early: float) -> None:
+    """Steps may stall, and one answer in a hundred is longer than those for which time is kept."""
+    runs = [play(setup, load, early, seed, seconds=30.0) for load in LOADS for seed in (1, 2, 3)]
+    admitted = [each for run in runs for each in run if each.offer.priority == TOP and each.end != "refused"]
+    assert sum(len(late_top(run)) for run in runs) <= len(admitted) // 200
