@@ -198,7 +198,7 @@ class EscalationView:
         """Describe why no step up would help; the intent must be hot, and `step_up` must return None."""
         total = self.total
         refused = f"{total.refused} of {total.asked} requests refused within {self.rules.sustain:g} s"
-        lowest = next(((floor, withheld) for _, floor, withheld in self._floors_above(steps) if withheld), None)
+        lowest = next(((floor, withheld) for _, floor, withheld in self._floors_above(steps)), None)
         why = "no floor would withhold a recent request and spare the highest priority"
         if lowest is not None:
             floor, withheld = lowest
@@ -218,16 +218,19 @@ class EscalationView:
         return {kind: each.asked for kind, each in self.own.classes.items() if each.asked}
 
     def _floors_above(self, steps: KnobSteps) -> Iterator[tuple[KnobSteps, int, int]]:
-        """Yield the steps that raise the floor but spare the intent's highest priority, each with the floor and how
-        many recent requests it withholds."""
+        """Yield the steps that raise the floor, withhold more recent requests than the step before, and spare the
+        intent's highest priority, each with the floor and how many more requests than now it withholds."""
         asked, most = self._asked(), self.base.most_steps(self.rules)
-        highest = max((kind.priority for kind in asked), default=0)
+        highest, before = max((kind.priority for kind in asked), default=0), 0
         for number in range(steps.floor + 1, most.floor + 1):
             after = KnobSteps(steps.threshold, number)
             floor = self.base.in_force(after, self.rules)[1]
             if floor > highest:
                 return
-            yield after, floor, sum(num for kind, num in asked.items() if kind.priority < floor)
+            withheld = sum(num for kind, num in asked.items() if self._would_move(kind, steps, after))
+            if withheld > before:
+                yield after, floor, withheld
+            before = withheld
 
     def _would_move(self, kind: DemandClass, before: KnobSteps, after: KnobSteps) -> bool:
         return self.base.withholds(after, kind, self.rules) and not self.base.withholds(before, kind, self.rules)

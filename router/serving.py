@@ -269,7 +269,7 @@ class RequestPipeline:
                     tap.answered()
                 receipt = await finish()
                 if tap is not None:
-                    tap.finished(receipt, request.text, request.structure)
+                    tap.finished(receipt)
         finally:
             self._record_demand(request, plan)
         self.shadows.answered(request.intent)
@@ -296,6 +296,7 @@ class RequestPipeline:
         if not plan.sample and order is None:
             return None
         tap = AnswerTap(self.evaluations, self.shadows, write, plan, question=request.text)
+        tap.structure, tap.ignores_end = request.structure, request.ignore_eos
         if order is not None:
             tap.ordered = ordered = OrderedShadow(order, self.shadows.counters)
             request.draft.write_shadow = ordered.write

@@ -117,8 +117,7 @@ class Estimator:
         self._pace = MachinePace()
         self._errors = RecentValues(256)
         self._last_errors = RecentValues(16)  # few, so that a lasting change is soon reflected
-        self._excesses = RecentValues(256)
-        self._ratios = RecentValues(256)  # of the measured to the expected time of a step
+        self._excesses = RecentValues(256)  # seconds by which steps exceeded their price
         self._stretches = RecentValues(64)
         self._expected = self._spent = 0.0
         self._num_in_stretch = 0
@@ -169,8 +168,6 @@ class Estimator:
         usual = self._last_errors.quantile(0.5)
         self._errors.add(error)
         self._excesses.add(max(0.0, min(seconds - expected, _LONGEST_STALL)))
-        if expected > 0:
-            self._ratios.add(seconds / expected)
         self._last_errors.add(error)
         self._expected += expected
         self._spent += seconds
@@ -189,13 +186,13 @@ class Estimator:
         return self._excesses.quantile(0.995) or 0.0
 
     def seconds_left(self, step: StepInFlight, now: float, prices: StepPrices) -> float:
-        """Seconds until the step ends. An overdue step is expected to take as long as the median of the recent steps
-        that took even longer than it has; if there were none, it should end now."""
-        expected, elapsed = prices.seconds(step.shape), now - step.started_at
-        if elapsed < expected:
-            return expected - elapsed
-        usual = self._ratios.quantile(0.5, above=elapsed / expected) if expected > 0 else None
-        return 0.0 if usual is None else usual * expected - elapsed
+        """Seconds until the step ends. An overdue step is expected to be late by the median of the recent steps that
+        were even later than it is; if there were none, it should end now."""
+        late = now - step.started_at - prices.seconds(step.shape)
+        if late < 0:
+            return -late
+        usual = self._excesses.quantile(0.5, above=late)
+        return 0.0 if usual is None else usual - late
 
     def step_error(self, share: float) -> float | None:
         """The relative error that `share` of the recent steps did not exceed; None without steps."""

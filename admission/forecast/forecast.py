@@ -207,8 +207,10 @@ class Forecast:
         step, token, pair = self._prices.decode
         num_known = request.booking.prompt_tokens + request.generated
         a_round = step + token + pair * (num_known + request.secured_left / 2)
-        seconds = (self.left(deadline) - self.grace) / (1 + self.margin)
-        return 1 + (seconds - self.times_alone(request, 1.0).first) / a_round
+        seconds = (self.left(deadline) - self.grace) / (1 + self.margin) - self.times_alone(request, 1.0).first
+        if a_round <= 0:  # no price was learnt for rounds yet
+            return inf if seconds > 0 else 0.0
+        return 1 + seconds / a_round
 
     def late_by(self, request: BookedRequest, times: ForecastTimes) -> float:
         """Seconds past the deadline of the request, including the margin; not positive if it is on time."""

@@ -1,7 +1,8 @@
 """The lengths of answers, learnt from answers that have ended."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
+from operator import neg
 
 _ENOUGH = 8  # answers that the model must end before anything is concluded from their lengths
 _MOST = 256
@@ -63,12 +64,9 @@ class AnswerLengths:
         return max(tail, self._quantile(most, so_far, (1 - share) * alive))
 
     def _quantile(self, most: int, so_far: int, left_over: float) -> int:
-        for at, left in zip(self._at, self._left, strict=True):
-            if at >= most:
-                break
-            if at >= so_far and left <= left_over:
-                return at
-        return most
+        start = bisect_left(self._at, so_far)
+        found = bisect_left(self._left, -left_over, lo=start, key=neg)  # the first share of at most `left_over`
+        return min(most, self._at[found]) if found < len(self._at) else most
 
     def _survivors(self, length: int) -> float:
         """The share of answers longer than `length`."""

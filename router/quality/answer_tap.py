@@ -36,6 +36,8 @@ class AnswerTap:
     shadow: ShadowTask | ChooseShadow | None = None
     """The shadow to send or, if the classifier must choose its specialist, what asks the classifier."""
     question: str = ""
+    structure: Structure | None = None
+    ignores_end: bool = False
     _routed: bytes | None = None
     _began_with: bytes = b""  # the last `_routed` before the first chunk
     _choosing: asyncio.Task[ShadowTask | None] | None = None
@@ -85,21 +87,22 @@ class AnswerTap:
         if self._choosing is not None:
             self._choosing.cancel()
 
-    def finished(self, receipt: wire.Receipt, question: str, structure: Structure | None) -> None:
+    def finished(self, receipt: wire.Receipt) -> None:
         """Submit the complete answer for evaluation, once, if it is a sample or has a shadow."""
         if self._is_submitted or not (self._plan.sample or self._handle is not None):
             return
         self._is_submitted = True
-        candidate = self._plan.candidate(receipt.specialist)
-        answer = FinishedAnswer(receipt, question, self._captured, candidate, self._plan.sample, structure)
-        self._evaluation.submit(answer, self._handle)
+        self._evaluation.submit(self._answer(receipt, is_sample=self._plan.sample), self._handle)
 
     def _submit_part(self) -> None:
         """Submit the part of an answer that the caller got before it left."""
         receipt = wire.InferEvent.FromString(self._began_with).routed
         receipt.usage.finish_reason = wire.FINISH_REASON_CANCELLED
-        candidate = self._plan.candidate(receipt.specialist)
-        self._evaluation.submit(FinishedAnswer(receipt, self.question, self._captured, candidate, is_sample=True))
+        self._evaluation.submit(self._answer(receipt, is_sample=True))
+
+    def _answer(self, receipt: wire.Receipt, *, is_sample: bool) -> FinishedAnswer:
+        candidate, asked = self._plan.candidate(receipt.specialist), (self.structure, self.ignores_end)
+        return FinishedAnswer(receipt, self.question, self._captured, candidate, is_sample, *asked)
 
     def _choose(self, choose: ChooseShadow, raw: bytes) -> None:
         """Ask the classifier in the background, now that a replica computes the answer, unless no shadow may be sent.

@@ -101,6 +101,13 @@ class FinishedAnswer:
     candidate: Candidate
     is_sample: bool  # whether the verdict counts for the candidate's lane
     structure: specialist_wire.Structure | None = None  # the one that the caller asked for
+    ignores_end: bool = False  # whether the caller made the model go on where it would have ended
+
+    def is_forced(self, *, is_cut: bool) -> bool:
+        """Whether the caller may have forced the text. A regular expression or a choice may force any repetition, and
+        so may a JSON Schema; but most schemas do not, so that an answer that loops until it is cut does show a lane."""
+        kind = None if self.structure is None else self.structure.WhichOneof("kind")
+        return self.ignores_end or kind in ("regex", "choice") or (kind == "json_schema" and not is_cut)
 
 
 @dataclass(frozen=True, slots=True)

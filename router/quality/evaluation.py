@@ -280,11 +280,13 @@ class Evaluator:
         self, task: EvaluationTask, answer: DecodedAnswer, candidate: Candidate, verifier: str
     ) -> tuple[JudgementKind, str, dict[str, bool]]:
         """Return what gives the verdict, what is wrong with the text, and whether the answer is bad by each signal. If
-        the verifier is turned off, the text is not checked. A repetition that the caller asked for is no signal."""
-        kind: JudgementKind = "verifier" if answer.has_stopped else "cut"
-        if verifier in ("", NONE):
+        the verifier is turned off, the text is not checked. A repetition that the caller asked for or forced is no
+        signal."""
+        is_cut = not answer.has_stopped
+        kind: JudgementKind = "cut" if is_cut else "verifier"
+        if verifier in ("", NONE) or task.finished.is_forced(is_cut=is_cut):
             return kind, "", {}
-        question, is_cut, text = task.finished.question, not answer.has_stopped, answer.text
+        question, text = task.finished.question, answer.text
         usual = self._history.usual(candidate.specialist)
         find = partial(describe_degeneration, question, text, is_cut=is_cut, num_tokens=answer.num_tokens, usual=usual)
         why = await asyncio.to_thread(find) if len(text) > _LONG_TEXT else find()

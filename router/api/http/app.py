@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from octet import __version__
 from octet.client.receipts import Receipt
-from octet.limits import MAX_PROMPT_BYTES
+from octet.limits import MAX_PROMPT_BYTES, shorten
 from octet.rpc.drain_gate import DrainGate
 from octet.rpc.handlers import CallerGone
 from octet.rpc.refusal import Refusal
@@ -113,7 +113,6 @@ class App:
         request_id = scope["request_id"] = secrets.token_hex(_ID_BYTES)
         scope["app"] = self  # without an app in the scope, Starlette answers unknown paths itself
         trace = start_call_trace()
-        start_call_ticket(_read_ticket(scope))
         has_started, is_anthropic = False, errors.is_anthropic_call(scope)
 
         async def send_with_headers(message: Message) -> None:
@@ -136,9 +135,12 @@ class App:
                 await error_response(error, scope)(scope, receive, send_with_headers)
 
         try:
+            start_call_ticket(_read_ticket(scope))
             if scope["path"] not in _PROBES:
                 await self._drain_gate.enter()
             await self._table(scope, receive, send_with_headers)
+        except errors.ApiError as error:
+            await send_error(error)
         except CallerGone:
             await abort_connection(scope, receive)
         except asyncio.CancelledError:
@@ -204,9 +206,13 @@ async def _error_response(request: Request, error: Exception) -> Response:
 
 def _read_ticket(scope: Scope) -> CallTicket:
     given = {name: value for name, value in scope["headers"] if name in (_TICKET, _WAIT)}
-    wait = given.get(_WAIT, b"")
-    wait_ms = min(int(wait[: _MAX_DIGITS + 1]), MAX_TIMEOUT_MS) if wait.isdigit() else None
-    return CallTicket(given.get(_TICKET, b"").decode("latin-1"), wait_ms)
+    ticket, wait = given.get(_TICKET, b"").decode("latin-1"), given.get(_WAIT)
+    if wait is None:
+        return CallTicket(ticket)
+    if not wait.isdigit():
+        limit, got = "a whole number of milliseconds", repr(shorten(wait.decode("latin-1")))
+        raise errors.invalid_field(errors.WAIT_HEADER, limit, got)
+    return CallTicket(ticket, min(int(wait[:_MAX_DIGITS]), MAX_TIMEOUT_MS))
 
 
 class RouteTable:

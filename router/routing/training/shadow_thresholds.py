@@ -292,7 +292,8 @@ def format_tuning(tuning: ThresholdTuning) -> Iterator[str]:
     if tuning.intents:
         yield LEGEND
     if tuning.left_out:
-        yield f"Left out: {tuning.left_out} shadows of fresh lanes and demoted specialists, which need no threshold."
+        sources = "fresh lanes, of demoted specialists and of requests that a rule routed"
+        yield f"Left out: {tuning.left_out} shadows of {sources}: they need no threshold."
     yield from _format_next_steps(tuning)
 
 

@@ -78,7 +78,7 @@ def test_estimates_follow_a_slower_machine_but_not_a_single_stall() -> None:
     assert 2.7 < slower.seconds(probe) / PRICES.seconds(probe) < 3.3
 
 
-def test_an_overdue_step_is_expected_to_take_as_long_as_others_that_were_as_late() -> None:
+def test_an_overdue_step_is_expected_to_be_as_late_as_others_that_were_later() -> None:
     estimator, shape = Estimator(PRICES), StepShape(False, 8, 80)
     usual = PRICES.seconds(shape)
     for ratio in (1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 3.0, 4.0):
@@ -90,6 +90,19 @@ def test_an_overdue_step_is_expected_to_take_as_long_as_others_that_were_as_late
     left = [estimator.seconds_left(step, 10.0 + elapsed * expected, prices) for elapsed in (0.75, 1.5, 2.5, 50.0)]
     assert left[0] == pytest.approx(0.25 * expected)
     assert left[1] > 0 and left[2] > 0 and left[3] == 0, "no step took 50 times as long as expected"
+
+
+def test_a_stall_lasts_as_long_in_a_long_step_as_in_a_short_one() -> None:
+    estimator, short, long = Estimator(PRICES), StepShape(False, 1, 8), StepShape(True, 512, 512 * 256)
+    for _ in range(50):
+        estimator.add(short, PRICES.seconds(short))
+        estimator.add(long, PRICES.seconds(long))
+    estimator.add(short, PRICES.seconds(short) + 0.4)
+    prices = estimator.prices
+    assert prices is not None
+    for shape in (short, long):
+        step, overdue = StepInFlight(shape, started_at=0.0), prices.seconds(shape) + 0.1
+        assert estimator.seconds_left(step, overdue, prices) == pytest.approx(0.3, abs=0.01)
 
 
 def test_a_change_of_adapters_has_its_own_price() -> None:

@@ -23,6 +23,25 @@ def test_an_estimate_is_between_the_tokens_so_far_and_the_limit(
     assert so_far - 1e-6 <= mean <= most
     assert so_far <= long <= most
     assert lengths.mean(most + 10, so_far) >= mean - 1e-6, "a higher limit must not shorten the estimate"
+    assert lengths.long(most, so_far, 0.99) >= long, "a larger share of answers must not be shorter"
+
+
+@given(st.lists(st.integers(1, 60), min_size=8, max_size=16), st.integers(0, 70), st.sampled_from((0.5, 0.9, 0.99)))
+@settings(deadline=None)
+def test_a_share_of_the_complete_answers_is_no_longer(ends: list[int], so_far: int, share: float) -> None:
+    lengths = AnswerLengths()
+    for length in ends:
+        lengths.add(length, cut=False)
+    longer = [length for length in ends if length > so_far]
+    found = lengths.long(200, so_far, share)
+    if not longer:
+        assert found == 200, "an answer that is longer than all may have any length"
+        return
+    for length in (found, found - 1):
+        is_enough = sum(each > length for each in longer) <= (1 - share) * len(longer) + 1e-9
+        assert is_enough or (length < found and length >= so_far), length
+    tail = so_far + round(so_far / 2) if len(longer) < 8 else 0
+    assert found in {*longer, tail}
 
 
 def test_without_history_the_estimated_rest_is_modest() -> None:

@@ -1,6 +1,6 @@
-"""No admitted request of the highest priority is late while lower priorities are served: on steady and unsteady
-machines, with known and unknown lengths of answers, with right and wrong calibration, at half to ten times the
-capacity."""
+"""No admitted request of the highest priority is late while lower priorities are served, in short runs, and at most one
+in 200 in long ones: on steady and unsteady machines, with known and unknown lengths of answers, with right and wrong
+calibration, at half to ten times the capacity."""
 
 from collections.abc import Sequence
 from dataclasses import astuple

@@ -74,7 +74,8 @@ class EvaluationHarness:
             decision=wire.Decision(primary=fields.pop("decided", PRIMARY)),
             usage=wire.Usage(finish_reason=finish),
         )
-        return FinishedAnswer(receipt, question, captured, fields.pop("candidate", candidate()), sample)
+        lane = fields.pop("candidate", candidate())
+        return FinishedAnswer(receipt, question, captured, lane, sample, **fields)
 
     def answer(self, *texts: str, finish: Any = STOP, lane: str = SHADOW, num_tokens: int = 0) -> ShadowAnswer:
         captured = self.queue.capture()

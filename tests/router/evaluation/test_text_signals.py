@@ -146,3 +146,30 @@ def test_a_long_part_of_an_abandoned_answer_gives_a_signal_but_no_verdict(text: 
         assert not harness.events.judgements and not harness.events.evaluated and not harness.graders[PRIMARY].asked
 
     run_scenario(scenario)
+
+
+FORCING = specialist_pb2.Structure
+LOOP = "and again, " * 40
+
+
+@pytest.mark.parametrize(
+    ("asked", "cut", "complete"),
+    [
+        ({}, True, True),
+        ({"structure": FORCING(json_object=True)}, True, True),
+        ({"structure": FORCING(json_schema="{}")}, True, False),
+        ({"structure": FORCING(regex="(and again, )+")}, False, False),
+        ({"structure": FORCING(choice=specialist_pb2.Choices(choices=[LOOP]))}, False, False),
+        ({"ignores_end": True}, False, False),
+    ],
+    ids=["free", "object", "schema", "regex", "choice", "ignores_end"],
+)
+def test_text_that_the_caller_may_have_forced_shows_nothing(asked: dict[str, Any], cut: bool, complete: bool) -> None:
+    async def scenario(harness: EvaluationHarness) -> None:
+        lane = JudgingLane(harness)
+        for finish, is_bad in ((LENGTH, cut), (STOP, complete)):
+            bad = await lane.ask(LOOP, SPAN, finish=finish, **asked)
+            assert bad == (SPAN if is_bad else 0), finish
+        assert bool(lane.why()) == (cut or complete)
+
+    run_scenario(scenario)

@@ -87,6 +87,16 @@ async def test_invalid_body_is_refused_at_once() -> None:
         assert len(fronted.routed.server.live) == 0
 
 
+async def test_invalid_wait_is_refused_and_a_long_one_is_cut() -> None:
+    async with running_replica(sim()) as served, running_http_router({"writer": [served.address]}) as fronted:
+        for wait in ("", "soon", "-1", "1.5", "1e3", "x" * 5000):
+            response = await fronted.post(GOOD, octet_wait_ms=wait)
+            assert (response.status, response.error["param"]) == (400, "octet-wait-ms"), wait
+            assert len(response.body) < 1000
+        for wait in ("0", "30000", "9" * 5000):
+            assert (await fronted.post(GOOD, octet_wait_ms=wait)).status == 200, wait[:10]
+
+
 def test_schema_is_built_once_for_all_invalid_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
     class Body(Struct):
         seed: int

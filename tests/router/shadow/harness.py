@@ -176,7 +176,7 @@ class ShadowHarness:
         receipt = wire.Receipt(request_id=f"r-{self.num_asked}", specialist=PRIMARY)
         receipt.decision.primary = PRIMARY
         plan = DispatchPlan((candidate(),), None, sample, wire.Between())
-        tap = AnswerTap(self.evaluation, self.shadows, write, plan)
+        tap = AnswerTap(self.evaluation, self.shadows, write, plan, question=text)
         if task is not None:
             planned = task.order if isinstance(task, ShadowTask) else ShadowOrder(Candidate(""), "rule_routed")
             tap.ordered, tap.shadow = OrderedShadow(planned, self.shadows.counters), task
@@ -185,7 +185,7 @@ class ShadowHarness:
             tap.answered()
             if tap.ordered is not None:
                 tap.ordered.write(receipt)
-            tap.finished(receipt, text, None)
+            tap.finished(receipt)
         self.shadows.answered("")
         return receipt
 
