@@ -218,19 +218,24 @@ class EscalationView:
         return {kind: each.asked for kind, each in self.own.classes.items() if each.asked}
 
     def _floors_above(self, steps: KnobSteps) -> Iterator[tuple[KnobSteps, int, int]]:
-        """Yield the steps that raise the floor, withhold more recent requests than the step before, and spare the
-        intent's highest priority, each with the floor and how many more requests than now it withholds."""
+        """Yield the steps that raise the floor above more recent requests than the step before but spare the intent's
+        highest priority, each with the floor and how many recent requests are below it. Some of them may have been
+        moved by the threshold already: below a floor, they are refused where the second choice has no room."""
         asked, most = self._asked(), self.base.most_steps(self.rules)
-        highest, before = max((kind.priority for kind in asked), default=0), 0
+        highest = max((kind.priority for kind in asked), default=0)
+        before = self._num_below(self.base.in_force(steps, self.rules)[1])
         for number in range(steps.floor + 1, most.floor + 1):
             after = KnobSteps(steps.threshold, number)
             floor = self.base.in_force(after, self.rules)[1]
             if floor > highest:
                 return
-            withheld = sum(num for kind, num in asked.items() if self._would_move(kind, steps, after))
-            if withheld > before:
+            if (withheld := self._num_below(floor)) > before:
                 yield after, floor, withheld
-            before = withheld
+                before = withheld
+
+    def _num_below(self, floor: int) -> int:
+        """Return how many recent requests have a priority below the floor."""
+        return sum(num for kind, num in self._asked().items() if kind.priority < floor)
 
     def _would_move(self, kind: DemandClass, before: KnobSteps, after: KnobSteps) -> bool:
         return self.base.withholds(after, kind, self.rules) and not self.base.withholds(before, kind, self.rules)
