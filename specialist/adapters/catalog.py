@@ -9,6 +9,8 @@ from octet.identity import digest_parts
 from octet.limits import shorten
 from octet.rpc.refusal import Refusal, adapter_refused, invalid_field, unknown_adapter
 
+MAX_STACK = 4  # adapters of a request
+
 
 class AdapterRefused(ValueError):
     """An adapter cannot be loaded. `field` names the file, field or setting at fault. Nothing was changed."""

@@ -15,7 +15,7 @@ from admission.forecast.sweep import SWEEP_SECONDS
 from kvpool import TokenChain, chain_root
 from specialist.engines.base import Engine
 from specialist.engines.sim.engine import CostModel, cost_model_from_json
-from specialist.scheduling.scheduler import Scheduler, StepLoop
+from specialist.scheduling.scheduler import Scheduler, StepLoop, turn_stack
 from specialist.scheduling.sequence import FinishReason, Request
 from specialist.scheduling.step import Admitted, Emitted, Event, Finished, Preempted, Step
 
@@ -149,6 +149,7 @@ def make_booking(
     owner: str = "",
     waits: float | None = None,
     place: str = "",
+    mixes_adapters: bool = False,
 ) -> Booking:
     """Return a request's booking. `exact` states that nothing can end the answer before `max_tokens`; by default, this
     is so if the request has no `stop_ids`. `caller` is the same for all attempts of one request. See Booking for the
@@ -166,7 +167,7 @@ def make_booking(
         max_tokens=request.max_tokens,
         exact=not request.stop_ids if exact is None else exact,
         shadow=shadow,
-        adapters=request.lane.adapters,
+        adapters=turn_stack(request, mixes_adapters=mixes_adapters),
         caller=caller,
         owner=owner,
         waits=waits,
@@ -286,7 +287,10 @@ class ReplicaCore:
             request = replace(request, priority=SHADOW_PRIORITY)
         self.scheduler.check(request)
         hits = peek_prefix_hits(self.scheduler, request)
-        booking = make_booking(request, shadow=shadow, hits=hits, owner=owner, waits=waits, place=place)
+        mixes = self.scheduler.config.mixes_adapters
+        booking = make_booking(
+            request, shadow=shadow, hits=hits, owner=owner, waits=waits, place=place, mixes_adapters=mixes
+        )
         decision = self._gate.decide(booking, self.clock.now())
         if isinstance(decision, Admit):
             self.scheduler.submit(request)

@@ -52,6 +52,7 @@ class SchedulerConfig:
     watermark: float = 0.05
     """Share of the pool that an admission leaves free while others run, so that running sequences can grow."""
     age_bound: int = 8  # how many turns a prompt or an adapter stack may be passed over
+    mixes_adapters: bool = False  # whether the engine computes rows with different adapter stacks in one step
 
     def __post_init__(self) -> None:
         if self.lane.adapters:
@@ -284,6 +285,7 @@ class Scheduler:
                 index=self._num_received,
                 max_total_tokens=min(len(request.prompt) + request.max_tokens, num_slots),
                 draft_window=request.draft_window if can_draft else 0,
+                stack=turn_stack(request, mixes_adapters=self.config.mixes_adapters),
             )
         )
 
@@ -340,6 +342,11 @@ class Scheduler:
         """Return the events since the last call, in order."""
         events, self.ledger.events = self.ledger.events, []
         return events
+
+
+def turn_stack(request: Request, *, mixes_adapters: bool) -> tuple[str, ...]:
+    """Return the adapter stack by which the request takes turns: its own, or the same for all if steps mix stacks."""
+    return () if mixes_adapters else request.lane.adapters
 
 
 def victim_order(seq: Sequence) -> tuple[float, ...]:

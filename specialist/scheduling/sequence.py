@@ -208,7 +208,13 @@ class Sequence:
     )
 
     def __init__(
-        self, request: Request, chain: TokenChain, index: int, max_total_tokens: int, draft_window: int
+        self,
+        request: Request,
+        chain: TokenChain,
+        index: int,
+        max_total_tokens: int,
+        draft_window: int,
+        stack: tuple[str, ...] = (),
     ) -> None:
         self.request = request
         self.chain = chain
@@ -216,7 +222,7 @@ class Sequence:
         self.nearest_deadline = request.nearest_deadline
         self.rank = rank_request(request.priority, request.arrival, self.nearest_deadline, index)
         self.is_urgent = is_urgent(request.arrival, self.nearest_deadline)
-        self.stack = request.lane.adapters
+        self.stack = stack  # requests of one stack share their turns
         self.max_total_tokens = max_total_tokens
         self.draft_window = draft_window
         self.num_tokens = len(chain)

@@ -140,7 +140,7 @@ class Row(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
     number: int
-    adapters: tuple[str, ...]  # the adapter stack that all rows share
+    adapters: tuple[str, ...]  # the adapter stack that all rows share; empty if the engine mixes stacks
     rows: tuple[Row, ...]
     num_preempted: int  # sequences preempted to make this step possible
     started_at: float

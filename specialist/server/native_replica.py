@@ -82,7 +82,9 @@ def replica_from_checkpoint(
     pool = BlockPool(decoder.num_blocks, decoder.block_size, prefix_cache=settings.prefix_cache)
     return AssembledReplica(
         lane=lane,
-        scheduler=create_scheduler(pool, lane, settings, clock, made.kv_dtype),
+        scheduler=create_scheduler(
+            pool, lane, settings, clock, made.kv_dtype, mixes_adapters=made.engine.mixes_adapters
+        ),
         engine=made.engine,
         clock=clock,
         codec=shared.codec if shared else VocabularyCodec(checkpoint.vocabulary, checkpoint.config.vocab_size),

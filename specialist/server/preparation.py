@@ -134,7 +134,10 @@ class RequestPreparer:
         hits = peek_prefix_hits(self._replica.scheduler, request)
         caller = f"{served.tenant_salt.hex()}/{served.caller_id}" if served.caller_id else ""
         exact = served.embed or (served.ignore_eos and not served.stop and request.guide is None)
-        booking = make_booking(request, shadow=served.shadow, exact=exact, hits=hits, caller=caller)
+        mixes = self._replica.scheduler.config.mixes_adapters
+        booking = make_booking(
+            request, shadow=served.shadow, exact=exact, hits=hits, caller=caller, mixes_adapters=mixes
+        )
         return replace(booking, owner=served.place_for, waits=served.waits, place=served.place)
 
     async def _tokenize(self, served: ServedRequest) -> tuple[int, ...]:

@@ -67,11 +67,25 @@ def assemble_replica(
     return replica
 
 
-def create_scheduler(pool: BlockPool, lane: Lane, settings: ReplicaSettings, clock: Clock, kv_dtype: str) -> Scheduler:
+def create_scheduler(
+    pool: BlockPool,
+    lane: Lane,
+    settings: ReplicaSettings,
+    clock: Clock,
+    kv_dtype: str,
+    *,
+    mixes_adapters: bool = False,
+) -> Scheduler:
     first, most = _FIRST_CHUNK_TOKENS, MAX_STEP_TOKENS
     if settings.engine == "native" and settings.device != "cpu":
         first, most = _GPU_FIRST_CHUNK_TOKENS, _GPU_STEP_TOKENS
-    config = SchedulerConfig(lane, kv_dtype=kv_dtype, max_running=settings.max_running, max_step_tokens=most)
+    config = SchedulerConfig(
+        lane,
+        kv_dtype=kv_dtype,
+        max_running=settings.max_running,
+        max_step_tokens=most,
+        mixes_adapters=mixes_adapters,
+    )
     budget = TimedBudget(settings.itl_seconds, first_guess=first, most=most)
     return Scheduler(pool, config, clock, budget=budget, hold=PrefillHold(settings.itl_seconds))
 

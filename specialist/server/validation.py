@@ -10,6 +10,7 @@ from octet.limits import Range, shorten
 from octet.rpc.checks import FieldChecks, ToolChecks, check_unique, message_texts
 from octet.rpc.refusal import Refusal, invalid_field, prompt_too_large, prompt_too_long
 from octet.v1 import specialist_pb2 as wire
+from specialist.adapters.catalog import MAX_STACK
 from specialist.scheduling.sequence import Sampling
 from specialist.server.served_request import ServedRequest
 from specialist.server.settings import MIN_CONTEXT
@@ -111,7 +112,7 @@ class GenerateLimits:
             "chat.messages": 1024,
             "chat.messages.tool_calls": _MAX_TOOLS,
             "chat.tools": _MAX_TOOLS,
-            "adapters": 4,
+            "adapters": MAX_STACK,
             "stop": 16,
             "sampling.logit_bias": 1024,
             "structure.choice.choices": 1024,

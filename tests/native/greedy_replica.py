@@ -31,14 +31,21 @@ BARE = Lane("tiny", "0" * 64)
 
 
 class GreedyEngine:
-    def __init__(self, decoder: TorchDecoder, adapter: Callable[[str], Adapter]) -> None:
+    def __init__(
+        self, decoder: TorchDecoder, adapter: Callable[[str], Adapter], mixes: Callable[[str], Adapter] | None
+    ) -> None:
         self.decoder = decoder
         self.adapter = adapter
+        self.mixes = mixes
         self.logits: dict[str, list[Tensor]] = {}
 
     def run(self, step: Step) -> Iterable[Completion]:
         batch = build_batch(step, self.decoder.block_size)
-        logits = self.decoder.forward(batch, [self.adapter(digest) for digest in step.adapters])
+        if self.mixes is not None:
+            own = [tuple(map(self.mixes, row.sequence.request.lane.adapters)) for row in step.rows]
+            logits = self.decoder.forward_mixed(batch, own)  # type: ignore[attr-defined]
+        else:
+            logits = self.decoder.forward(batch, [self.adapter(digest) for digest in step.adapters])
         best = iter(zip(logits.argmax(-1).tolist(), logits, strict=True))
         sampled = []
         for row in step.rows:
@@ -66,10 +73,13 @@ class GreedyReplica:
         max_running: int = 8,
         prefix_cache: bool = True,
         proposer: Proposer | None = None,
+        mixes_adapters: Callable[[str], Adapter] | None = None,
     ) -> None:
+        """`mixes_adapters`: where a decoder for the GPU gets adapters, of which a step may have several."""
         self.pool = BlockPool(decoder.num_blocks, decoder.block_size, prefix_cache=prefix_cache)
-        self.engine = GreedyEngine(decoder, adapter)
-        config = SchedulerConfig(BARE, max_running=max_running, max_step_tokens=chunk)
+        self.engine = GreedyEngine(decoder, adapter, mixes_adapters)
+        mixes = mixes_adapters is not None
+        config = SchedulerConfig(BARE, max_running=max_running, max_step_tokens=chunk, mixes_adapters=mixes)
         self.scheduler = Scheduler(self.pool, config, ManualClock(), budget=FixedBudget(chunk), proposer=proposer)
         self.loop = StepLoop(self.scheduler, self.engine)
         self.events: list[Event] = []

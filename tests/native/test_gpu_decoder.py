@@ -1,9 +1,11 @@
 """On a GPU, the decoder equals transformers; no answer depends on batch, chunks, cache, preemption or overlap."""
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,13 +13,15 @@ import torch
 
 from kvpool import BlockPool
 from octet.clock import ManualClock
-from specialist.adapters.store import AdapterStore, DeviceSlots
+from specialist.adapters.adapter import Adapter, LowRank, content_digest, matrix_shapes
+from specialist.adapters.store import DeviceSlots
+from specialist.models.checkpoint import ModelConfig
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
 from specialist.scheduling.sequence import GREEDY, Request, Sampling
 from specialist.scheduling.step import Emitted, Event, Finished, FixedBudget, Preempted, Proposer
 from tests.native.device import DEVICE
 from tests.native.greedy_replica import BARE, GreedyReplica, ask
-from tests.native.transformers_models import checkpoint_of, greedy_if, random_model
+from tests.native.transformers_models import MODULES, checkpoint_of, greedy_if, random_model
 
 pytest.importorskip("triton")
 if DEVICE.type != "cuda":
@@ -65,6 +69,53 @@ def test_greedy_tokens_and_logits_equal_those_of_transformers_in_float32(name: s
         assert len(set(tokens)) > 5, "the answer is too short to prove much"
 
 
+def make_adapter(config: ModelConfig, seed: int, rank: int, names: str, scale: float = 0.7) -> Adapter:
+    """Return a random adapter that changes the matrices whose names contain one of these letters."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def low(rows: int, columns: int) -> LowRank:
+        a, b = torch.randn(rank, columns, generator=generator), torch.randn(rows, rank, generator=generator)
+        return LowRank(a * columns**-0.5, b * 0.4, scale)
+
+    targets = {
+        name: low(*shape)
+        for name, shape in matrix_shapes(config).items()
+        if any(c in name.split(".")[2] for c in names)
+    }
+    return Adapter(content_digest(targets), targets, rank)
+
+
+def merged(model: Any, stack: Sequence[Adapter]) -> Any:
+    """Return a copy of the model whose matrices include the adapters."""
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, low in ((name, low) for adapter in stack for name, low in adapter.targets.items()):
+            _, layer, part = name.split(".")
+            weight = changed.get_parameter(f"model.layers.{layer}.{MODULES[part]}.weight")
+            weight += (low.scale * low.b.double() @ low.a.double()).to(weight)
+    return changed
+
+
+@pytest.mark.parametrize(("family", "changes"), [("llama", {"attention_bias": True}), ("qwen3", {"hidden_size": 1024})])
+def test_rows_with_different_adapters_equal_merged_weights_in_float32(family: str, changes: dict[str, Any]) -> None:
+    model = random_model(family, **{**WIDE, "num_hidden_layers": 2, **changes})
+    made = GpuDecoder(
+        checkpoint_of(model), num_blocks=150, block_size=8, device=DEVICE, dtype=torch.float32, buckets=(1, 8)
+    )
+    adapters = [make_adapter(made.config, seed, rank, names) for seed, rank, names in ((1, 5, "qv"), (2, 40, "qkvoud"))]
+    by_digest = {each.digest: each for each in adapters}
+    stacks = [(), (adapters[0],), (adapters[1],), (adapters[1], adapters[0])]
+    replica = GreedyReplica(made, chunk=37, mixes_adapters=by_digest.__getitem__)
+    names = [tuple(each.digest for each in stack) for stack in stacks]
+    asked = prompts(4)
+    replica.run(ask(f"r{i}", prompt, 60, name) for i, (prompt, name) in enumerate(zip(asked, names, strict=True)))
+    for i, (prompt, stack) in enumerate(zip(asked, stacks, strict=True)):
+        tokens, logits = greedy_if(merged(model, stack), prompt, replica.answer(f"r{i}"))
+        torch.testing.assert_close(replica.logits(f"r{i}"), logits, atol=4e-4, rtol=0)
+        assert replica.answer(f"r{i}") == tokens
+    assert len({replica.answer(f"r{i}") for i in range(4)}) == 4
+
+
 @lru_cache(1)
 def decoder() -> GpuDecoder:
     """Return a decoder in bfloat16, whose products have every form: held, streamed and tiled, in parts and whole."""
@@ -89,8 +140,9 @@ class Replica:
         made = decoder()
         self.pool = BlockPool(num_blocks, made.block_size, prefix_cache=prefix_cache)
         slots = DeviceSlots(1, made.device, made.dtype)
-        self.engine = GpuEngine(made, AdapterStore(made.config, 1), slots)
-        config = SchedulerConfig(BARE, max_running=max_running, max_step_tokens=chunk)
+        store: Any = SimpleNamespace(get={each.digest: each for each in adapters()}.__getitem__)
+        self.engine = GpuEngine(made, store, slots)
+        config = SchedulerConfig(BARE, max_running=max_running, max_step_tokens=chunk, mixes_adapters=True)
         self.scheduler = Scheduler(self.pool, config, ManualClock(), budget=FixedBudget(chunk), proposer=proposer)
         self.loop = StepLoop(self.scheduler, self.engine)
         self.events: list[Event] = []
@@ -115,32 +167,59 @@ class Replica:
         return list(said.values())
 
 
-def asked(count: int = 12, length: int = 50, sampling: Sampling = GREEDY) -> list[Request]:
-    return [replace(ask(f"r{i}", p, length), sampling=sampling, seed=i) for i, p in enumerate(prompts(count))]
+@lru_cache(1)
+def adapters() -> list[Adapter]:
+    config = decoder().config
+    return [make_adapter(config, 1, 16, "qv"), make_adapter(config, 2, 40, "qkvoud"), make_adapter(config, 3, 3, "d")]
 
 
-@lru_cache(2)
-def alone(sampling: Sampling = GREEDY) -> list[tuple[int, ...]]:
+def stack_of(index: int) -> tuple[str, ...]:
+    """Return the adapters of a request: every third has none, some have two."""
+    own = adapters()[index % 3 : index % 3 + 1 + index % 2] if index % 3 else []
+    return tuple(each.digest for each in own)
+
+
+def asked(count: int = 12, length: int = 50, sampling: Sampling = GREEDY, adapted: bool = False) -> list[Request]:
+    return [
+        replace(ask(f"r{i}", p, length, stack_of(i) if adapted else ()), sampling=sampling, seed=i)
+        for i, p in enumerate(prompts(count))
+    ]
+
+
+@lru_cache(3)
+def alone(sampling: Sampling = GREEDY, adapted: bool = False) -> list[tuple[int, ...]]:
     """Return each prompt's answer when it runs alone, without a cache, and its prompt is computed in one step."""
-    answers = [Replica(max_running=1, prefix_cache=False).run([each])[0] for each in asked(sampling=sampling)]
+    every = asked(sampling=sampling, adapted=adapted)
+    answers = [Replica(max_running=1, prefix_cache=False).run([each])[0] for each in every]
     assert len(set(answers)) == len(answers)
     return answers
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=0.8)], ids=["greedy", "drawn"])
+@pytest.mark.parametrize(
+    ("sampling", "adapted"),
+    [(GREEDY, False), (Sampling(temperature=0.8), False), (GREEDY, True)],
+    ids=["greedy", "drawn", "adapters"],
+)
 @pytest.mark.parametrize(
     ("num_blocks", "chunk", "max_running"),
     [(400, 5, 8), (400, 512, 16), (400, 100, 3), (40, 64, 16)],
     ids=["small chunks", "all at once", "few at once", "preempting"],
 )
-def test_an_answer_is_the_same_in_any_batch(num_blocks: int, chunk: int, max_running: int, sampling: Sampling) -> None:
-    expected = alone(sampling)  # before the first run: all replicas share the memory of one decoder
+def test_an_answer_is_the_same_in_any_batch(
+    num_blocks: int, chunk: int, max_running: int, sampling: Sampling, adapted: bool
+) -> None:
+    expected = alone(sampling, adapted)  # before the first run: all replicas share the memory of one decoder
     replica = Replica(num_blocks=num_blocks, chunk=chunk, max_running=max_running)
-    assert replica.run(asked(sampling=sampling)) == expected
+    assert replica.run(asked(sampling=sampling, adapted=adapted)) == expected
     assert any(isinstance(event, Preempted) for event in replica.events) == (num_blocks == 40)
-    assert replica.run(asked(sampling=sampling)) == expected, "with a full cache"
+    assert replica.run(asked(sampling=sampling, adapted=adapted)) == expected, "with a full cache"
     if chunk == 512:
         assert replica.engine.num_hits > replica.engine.num_misses, "few steps were overlapped"
+
+
+def test_adapters_change_the_answers_of_their_own_requests_only() -> None:
+    plain, changed = alone(), alone(adapted=True)
+    assert [one == other for one, other in zip(plain, changed, strict=True)] == [not stack_of(i) for i in range(12)]
 
 
 def test_rows_that_need_more_than_the_device_draws_change_no_neighbour() -> None:

@@ -29,8 +29,8 @@ VOCAB = 50
 _WARM, _WITH_LOGPROBS = Sampling(temperature=1.0), Sampling(num_logprobs=0)
 
 
-def most_likely(context: Sequence[int]) -> int:
-    return int.from_bytes(sha256(repr(list(context)).encode()).digest()[:4]) % VOCAB
+def most_likely(context: Sequence[int], adapters: Sequence[Any] = ()) -> int:
+    return int.from_bytes(sha256(repr([*context, *adapters]).encode()).digest()[:4]) % VOCAB
 
 
 class Memory:
@@ -54,20 +54,24 @@ class Memory:
         for row, token in zip(rows, tokens, strict=True):
             self.slots[self._slot(row.blocks, row.position)] = token
         found = [
-            _drawn(most_likely(self._context(row.blocks, row.position + 1)), row.temperature, row.uniform)
+            _drawn(most_likely(self._context(row.blocks, row.position + 1), row.adapters), row.temperature, row.uniform)
             for row in rows
         ]
         self.drawn[: len(rows)] = found
         return Found(found)
 
     def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
+        raise NotImplementedError
+
+    def forward_mixed(self, batch: StepBatch, stacks: Sequence[Sequence[Adapter]]) -> Tensor:
         for slot, token in zip(batch.slots.tolist(), batch.tokens.tolist(), strict=True):
             self.slots[slot] = token
         logits = torch.zeros(len(batch.outputs), VOCAB)
         rows = np.searchsorted(batch.query_start.numpy(), batch.outputs.numpy(), side="right") - 1
         for index, (row, token) in enumerate(zip(rows.tolist(), batch.outputs.tolist(), strict=True)):
             blocks = batch.block_tables[row].tolist()
-            logits[index, most_likely(self._context(blocks, int(batch.positions[token]) + 1))] = 1.0
+            known = self._context(blocks, int(batch.positions[token]) + 1)
+            logits[index, most_likely(known, stacks[row])] = 1.0
         if len(batch.tokens) == len(batch.outputs) == len(batch.context_lens):  # such steps replay a graph, too
             self.drawn = [VOCAB - 1] * self.most_rows
         return logits
@@ -108,7 +112,7 @@ def expected(request: Request) -> tuple[int, ...]:
     text = list(request.prompt)
     for _ in range(request.max_tokens):
         heat = request.sampling.temperature
-        token = _drawn(most_likely(text), heat, uniform(request.seed, len(text)))
+        token = _drawn(most_likely(text, request.lane.adapters), heat, uniform(request.seed, len(text)))
         if token in request.stop_ids:
             break
         text.append(token)
@@ -121,10 +125,11 @@ def run(seed: int, engine_class: type[GpuEngine] = GpuEngine) -> GpuEngine:
     memory = Memory(rng.choice([14, 20, 60]), rng.choice([1, 2, 4]))
     pool = BlockPool(memory.num_blocks, memory.block_size)
     chunk = rng.choice([1, 3, 8, 32])
-    config = SchedulerConfig(BARE, max_running=rng.choice([1, 3, 8]), max_step_tokens=chunk)
+    config = SchedulerConfig(BARE, max_running=rng.choice([1, 3, 8]), max_step_tokens=chunk, mixes_adapters=True)
     scheduler = Scheduler(pool, config, ManualClock(), budget=FixedBudget(chunk))
+    store: Any = SimpleNamespace(get=lambda digest: digest)  # an adapter stands for itself
     nothing: Any = SimpleNamespace()
-    engine = engine_class(memory, nothing, nothing)
+    engine = engine_class(memory, store, nothing)
     loop = StepLoop(scheduler, engine)
     room = pool.num_slots
     stem = tuple(rng.randrange(VOCAB) for _ in range(room))
@@ -133,7 +138,8 @@ def run(seed: int, engine_class: type[GpuEngine] = GpuEngine) -> GpuEngine:
         length = rng.choice([1, rng.randrange(1, max(2, room // 3))])
         own = tuple(rng.randrange(VOCAB) for _ in range(length))
         most = rng.choice([1, rng.randrange(1, max(2, room // 3))])
-        request = ask(f"r{index}", (stem[: length // 2] + own)[:length], most)
+        adapters = rng.choice([(), (), ("a" * 64,), ("b" * 64, "a" * 64)])
+        request = ask(f"r{index}", (stem[: length // 2] + own)[:length], most, adapters)
         stops = frozenset(rng.sample(range(VOCAB), rng.choice([0, 0, 4])))
         sampling = rng.choice([request.sampling, request.sampling, _WARM, _WITH_LOGPROBS])
         request = replace(request, seed=index, stop_ids=stops, sampling=sampling, priority=rng.choice([0, 0, 1]))
@@ -192,9 +198,24 @@ class DrawsForAnotherPosition(GpuEngine):
             return super()._launch(rows)
 
 
-@pytest.mark.parametrize(
-    "planted", [TakesAnyPrediction, LeavesSpareBlocks, FeedsTokensOfOtherRows, DrawsForAnotherPosition]
-)
+class UsesAdaptersOfOtherRows(GpuEngine):
+    def _launch(self, rows: Any) -> Any:
+        first = self._stack(rows[0].sequence.request)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self, "_stack", lambda request: first)
+            return super()._launch(rows)
+
+
+PLANTED = [
+    TakesAnyPrediction,
+    LeavesSpareBlocks,
+    FeedsTokensOfOtherRows,
+    DrawsForAnotherPosition,
+    UsesAdaptersOfOtherRows,
+]
+
+
+@pytest.mark.parametrize("planted", PLANTED)
 def test_a_planted_bug_is_caught(planted: type[GpuEngine]) -> None:
     def fails(seed: int) -> bool:
         try:

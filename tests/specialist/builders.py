@@ -20,4 +20,5 @@ def make_request(request_id: str = "plain", **fields: Any) -> Request:
 def make_sequence(index: int, **fields: Any) -> Sequence:
     request = make_request(f"r{index}", **fields)
     chain = TokenChain(b"root", 4, request.prompt)
-    return Sequence(request, chain, index, max_total_tokens=len(chain) + request.max_tokens, draft_window=0)
+    longest = len(chain) + request.max_tokens
+    return Sequence(request, chain, index, max_total_tokens=longest, draft_window=0, stack=request.lane.adapters)

@@ -102,6 +102,8 @@ RowSamples = tuple[tuple[int, ...] | RowFault, tuple[SampledLogprobs, ...]]
 
 
 class NativeEngine:
+    mixes_adapters = False  # whether the rows of a step may have different adapters
+
     def __init__(self, decoder: Decoder, adapters: AdapterStore, slots: DeviceSlots, sampler: Sampler = sample) -> None:
         self.decoder = decoder
         self.adapters = adapters
@@ -110,8 +112,7 @@ class NativeEngine:
 
     def run(self, step: Step) -> Iterable[Completion]:
         batch = build_batch(step, self.decoder.block_size)
-        adapters = [self.slots.get(self.adapters.get(digest)) for digest in step.adapters]
-        logits = self.decoder.forward(batch, adapters)
+        logits = self._forward(step, batch)
         wanted = [sample_row for row in step.rows for sample_row in _sample_rows(row)]
         drawn = iter(self._sample(logits, wanted) if wanted else ())
         results = [_row_samples(row, drawn) for row in step.rows]
@@ -120,6 +121,9 @@ class NativeEngine:
         logprobs = tuple(likely for _, likely in results)
         outcome = StepOutcome(tuple(tokens for tokens, _ in results), logprobs if any(logprobs) else ())
         return (Completion(step, outcome),)
+
+    def _forward(self, step: Step, batch: StepBatch) -> Tensor:
+        return self.decoder.forward(batch, [self.slots.get(self.adapters.get(digest)) for digest in step.adapters])
 
     def _add_hidden(self, rows: Sequence[Row], batch: StepBatch) -> None:
         for row, (start, stop) in zip(rows, pairwise(batch.query_start.tolist()), strict=True):

@@ -8,17 +8,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from specialist.adapters.adapter import Adapter
+from specialist.adapters.adapter import MAX_RANK, Adapter
+from specialist.adapters.catalog import MAX_STACK
 from specialist.engines.native.engine import StepBatch
+from specialist.engines.native.gpu_adapters import DOWN, GATE_UP, OUT, QKV, GpuAdapters, Placed, Stack
 from specialist.engines.native.gpu_engine import DecodeRow
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.models.checkpoint import Checkpoint, ModelConfig
-from specialist.ops.gpu import attention, linear, norm, prompt_attention, sampling
+from specialist.ops.gpu import attention, linear, low_rank, norm, prompt_attention, sampling
 from specialist.ops.reference import layers
 
 MOST_ROWS = 128  # the most rows of a graph
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, MOST_ROWS)  # on an H200, 48 rows take about as long as 64, 96 as 128
 _PROMPTS = (1, 8, 16, 32, 64, 128, 256)  # numbers of tokens for which a prompt has kernels of its own
+_MOST_MATRICES, _MOST_RANKS = 3, MAX_STACK * MAX_RANK  # of a group, and of a row's adapters together
 _RING = 4  # buffers on the host; a buffer is used again after the step that used it has ended
 
 
@@ -93,16 +96,49 @@ class _Inputs:
         self._all[:stop].copy_(staged[:stop], non_blocking=True)
 
 
-class _Matrices(NamedTuple):
-    qkv: tuple[Tensor, Tensor | None]
-    o: tuple[Tensor, Tensor | None]
-    gate_up: tuple[Tensor, Tensor | None]
-    down: tuple[Tensor, Tensor | None]
+class _AdapterInputs:
+    """The pages of a decode step's rows, on the device. They are sent only if they change."""
+
+    def __init__(self, num_pages: int, device: torch.device) -> None:
+        size = -(-(1 + num_pages) // 4) * 4
+        pinned = device.type == "cuda"
+        self._staged = [torch.zeros(size + 2 * MOST_ROWS, dtype=torch.int32, pin_memory=pinned) for _ in range(_RING)]
+        self._turn = 0
+        self._all = torch.zeros(size + 2 * MOST_ROWS, dtype=torch.int32, device=device)
+        self._size = size
+        self._sent: Placed | None = None
+        self.rows = low_rank.Rows(*torch.split(self._all, [size, MOST_ROWS, MOST_ROWS]))
+
+    def send(self, placed: Placed) -> None:
+        if placed == self._sent:
+            return
+        self._turn = (self._turn + 1) % _RING
+        staged, size = self._staged[self._turn], self._size
+        numbers = staged.numpy()
+        numbers[size:] = 0
+        numbers[: 1 + len(placed.pages)] = (len(placed.pages), *placed.pages)
+        for begin, values in ((size, placed.firsts), (size + MOST_ROWS, placed.counts)):
+            numbers[begin : begin + len(values)] = values
+        self._all.copy_(staged, non_blocking=True)
+        self._sent = placed
+
+
+class _Projection(NamedTuple):
+    group: int
+    weight: Tensor
+    bias: Tensor | None
+
+
+class _Layer(NamedTuple):
+    qkv: _Projection
+    o: _Projection
+    gate_up: _Projection
+    down: _Projection
 
 
 class GpuDecoder(TorchDecoder):
-    """Computes as TorchDecoder does, which takes over for steps with adapters. Its blocks from `num_blocks` on belong
-    to no pool: one for each row of a decode step, see `spare_block`."""
+    """Computes as TorchDecoder does. Its blocks from `num_blocks` on belong to no pool: one for each row of a decode
+    step, see `spare_block`."""
 
     def __init__(
         self,
@@ -113,9 +149,10 @@ class GpuDecoder(TorchDecoder):
         device: torch.device | str,
         dtype: torch.dtype,
         buckets: Sequence[int] = BUCKETS,
+        adapter_pages: int = 128,
     ) -> None:
-        """`buckets`: for how many rows a graph is captured, ascending. Raises ValueError if the kernels cannot compute
-        this model."""
+        """`buckets`: for how many rows a graph is captured, ascending. `adapter_pages`: how much of adapters stays in
+        memory, in pages of 16 ranks. Raises ValueError if the kernels cannot compute this model."""
         config = checkpoint.config
         if why := why_unsupported(config):
             raise ValueError(why)
@@ -125,7 +162,12 @@ class GpuDecoder(TorchDecoder):
         super().__init__(checkpoint, num_blocks=blocks, block_size=block_size, device=device, dtype=dtype)
         self.num_blocks = num_blocks
         self._matrices = [
-            _Matrices(layer.qkv.join(), layer.o.join(), layer.gate_up.join(), layer.down.join())
+            _Layer(
+                _Projection(QKV, *layer.qkv.join()),
+                _Projection(OUT, *layer.o.join()),
+                _Projection(GATE_UP, *layer.gate_up.join()),
+                _Projection(DOWN, *layer.down.join()),
+            )
             for layer in self._layers
         ]
         self._table, self._head_matrix = self._floats(checkpoint)
@@ -146,11 +188,15 @@ class GpuDecoder(TorchDecoder):
         self._drawn = torch.zeros((2, self.most_rows), dtype=torch.int32, device=self.device)
         self._results = [torch.zeros_like(self._drawn, device="cpu") for _ in range(_RING)]
         self._turn = 0
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.adapters = GpuAdapters(config, adapter_pages, self.device, dtype)
+        self._adapter_inputs = _AdapterInputs(self.adapters.num_pages, self.device)
+        self._low = self._empty(self.most_rows * _MOST_MATRICES * _MOST_RANKS)
+        self._graphs: dict[
+            tuple[int, frozenset[int]], torch.cuda.CUDAGraph
+        ] = {}  # by rows, groups that adapters change
         if self.device.type == "cuda":
             self._results = [result.pin_memory() for result in self._results]
-            self._capture()
-            self._compile_prefill()
+            self._prepare(frozenset())
 
     def _floats(self, checkpoint: Checkpoint) -> tuple[Tensor, Tensor]:
         head = self._head
@@ -163,70 +209,86 @@ class GpuDecoder(TorchDecoder):
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
     @torch.inference_mode()
-    def _capture(self) -> None:
-        """Capture a graph for each number of rows. The first run of a number compiles its kernels."""
-        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+    def _prepare(self, changed: frozenset[int], placed: Placed | None = None) -> None:
+        """Capture a graph for each number of rows, and run prompts of every size that has kernels of its own, on block
+        0, so that no request waits for a kernel. Adapters change these groups of matrices; `placed` has pages of one.
+        Tokens drawn before stay."""
+        kept, stream = self._drawn.clone(), torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             for bucket in reversed(self._buckets):
                 self._inputs.send([DecodeRow(0, -1, 0, [0])], bucket, self.block_size)
-                self._decode(bucket)
+                self._decode(bucket, changed)
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, stream=stream):
-                    self._decode(bucket)
-                self._graphs[bucket] = graph
+                    self._decode(bucket, changed)
+                self._graphs[bucket, changed] = graph
         torch.cuda.current_stream(self.device).wait_stream(stream)
-
-    @torch.inference_mode()
-    def _compile_prefill(self) -> None:
-        """Run prompts of every size that has kernels of its own, on block 0, so that no request waits for them."""
         for count in _PROMPTS:
             one = torch.tensor([count], dtype=torch.int32)
             zeros = torch.zeros(count, dtype=torch.int32)
             width = -(-count // self.block_size)
             starts = torch.tensor([0, count], dtype=torch.int32)
             tables = torch.zeros((1, width), dtype=torch.int32)
-            self._prefill(StepBatch(zeros, zeros, zeros, starts, one, tables, one - 1))
+            self._prefill(StepBatch(zeros, zeros, zeros, starts, one, tables, one - 1), placed)
+        self._drawn.copy_(kept)
         torch.cuda.synchronize(self.device)
 
-    def _decode(self, rows: int) -> None:
-        """Compute and draw the next tokens of the rows in `_inputs`. Every kernel starts while the one before ends."""
+    def _decode(self, rows: int, changed: frozenset[int]) -> None:
+        """Compute and draw the next tokens of the rows in `_inputs`. Every kernel starts while the one before ends.
+        Adapters change these groups of matrices."""
         inputs, eps = self._inputs, self.config.norm_eps
         chained = self.device.type == "cuda"
         hidden, normed = self._hidden[:rows], self._normed[:rows]
         norm.embed(inputs.tokens, self._table, hidden, inputs.sources, self._drawn[0])
 
         def product(
+            layer: int,
             x: Tensor,
-            matrix: tuple[Tensor, Tensor | None],
+            matrix: _Projection,
             out: Tensor,
             gains: Tensor | None = None,
             gated: bool = False,
         ) -> Tensor:
             """Multiply, after the norm if there are `gains`; without, add the result to the hidden state."""
-            weight, bias = matrix
-            residual = None if gains is not None else out
-            if gains is not None and not linear.norms_within(rows, weight):
-                x, gains = norm.rms_norm(x, gains, eps, normed, chained=chained), None
+            residual, terms = None if gains is not None else out, None
+            norms_first = gains is not None and not linear.norms_within(rows, matrix.weight)
+            if matrix.group in changed:
+                terms = self._terms(layer, matrix.group, self._adapter_inputs.rows, self._low, rows, _MOST_RANKS)
+                low_rank.shrink(
+                    x, self.adapters.a[matrix.group][layer], terms.rows, terms.low,
+                    norm=gains, normed=normed if norms_first else None, eps=eps, most_pages=4, chained=chained,
+                )  # fmt: skip
+            elif norms_first and gains is not None:
+                norm.rms_norm(x, gains, eps, normed, chained=chained)
+            if norms_first:
+                x, gains = normed, None
             return linear.linear(
-                x, weight, self._workspace, out,
-                norm=gains, eps=eps, bias=bias, residual=residual, gated=gated, chained=chained,
+                x, matrix.weight, self._workspace, out,
+                norm=gains, eps=eps, bias=matrix.bias, residual=residual, terms=terms, gated=gated, chained=chained,
             )  # fmt: skip
 
         for index, (layer, matrices) in enumerate(zip(self._layers, self._matrices, strict=True)):
-            qkv = product(hidden, matrices.qkv, self._qkv[:rows], layer.attn_norm)
+            qkv = product(index, hidden, matrices.qkv, self._qkv[:rows], layer.attn_norm)
             mixed = attention.decode(
                 qkv, layer.qk_norms, eps, self._turns, inputs.positions, inputs.tables, inputs.widths,
                 self.k_cache[index], self.v_cache[index], self._mixed[:rows], self._attention_space,
                 num_rows=rows, window=layer.window, chained=chained,
             )  # fmt: skip
-            product(mixed, matrices.o, hidden)
-            inner = product(hidden, matrices.gate_up, self._inner[:rows], layer.mlp_norm, gated=True)
-            product(inner, matrices.down, hidden)
+            product(index, mixed, matrices.o, hidden)
+            inner = product(index, hidden, matrices.gate_up, self._inner[:rows], layer.mlp_norm, gated=True)
+            product(index, inner, matrices.down, hidden)
         norm.rms_norm(hidden, self._norm, eps, normed, chained=chained)
         logits = linear.linear(normed, self._head_matrix, self._workspace, self._logits[:rows], chained=chained)
         tokens, peaks = self._drawn[0], self._drawn[1].view(torch.float32)
         sampling.draw(logits, inputs.temperatures, inputs.uniforms, tokens, peaks, self._sample_space, chained=chained)
+
+    def _terms(
+        self, layer: int, group: int, rows: low_rank.Rows, memory: Tensor, count: int, ranks: int
+    ) -> low_rank.Terms:
+        matrices = self.adapters.a[group].shape[2]
+        low = memory[: count * matrices * ranks].view(count, matrices, ranks)
+        return low_rank.Terms(self.adapters.b[group][layer], low, rows, self.adapters.edges[group])
 
     @torch.inference_mode()
     def launch(self, rows: Sequence[DecodeRow]) -> Drawn:
@@ -241,8 +303,29 @@ class GpuDecoder(TorchDecoder):
 
     def _replay(self, rows: Sequence[DecodeRow]) -> None:
         bucket = next(bucket for bucket in self._buckets if bucket >= len(rows))
+        placed = self._place([row.adapters for row in rows])
         self._inputs.send(rows, bucket, self.block_size)
-        self._graphs[bucket].replay()
+        changed = frozenset[int]()
+        if placed is not None:
+            changed = frozenset(self.adapters.a)
+            self._adapter_inputs.send(placed)
+        if self.device.type == "cuda":
+            self._graphs[bucket, changed].replay()
+        else:
+            self._decode(bucket, changed)
+
+    def _place(self, stacks: Sequence[Stack]) -> Placed | None:
+        """Load the adapters. Where they change other matrices than those before, or get other memory, prepare that."""
+        placed = self.adapters.place(stacks)
+        if placed is None:
+            return None
+        if len(self._adapter_inputs.rows.pages) <= self.adapters.num_pages:  # graphs use memory that was given back
+            self._graphs = {name: graph for name, graph in self._graphs.items() if not name[1]}
+            self._adapter_inputs = _AdapterInputs(self.adapters.num_pages, self.device)
+        changed = frozenset(self.adapters.a)
+        if self.device.type == "cuda" and (self._buckets[0], changed) not in self._graphs:
+            self._prepare(changed, Placed(placed.pages, (0,), (max(placed.counts),)))
+        return placed
 
     def spare_block(self, row: int) -> int:
         """Return a block for the token of this row of a launch, if the row has no block for it yet."""
@@ -260,18 +343,22 @@ class GpuDecoder(TorchDecoder):
             flat = cache.view(len(self._layers), -1, cache.shape[3] * cache.shape[4])
             flat.index_copy_(1, targets, flat.index_select(1, sources))
 
-    @torch.inference_mode()
     def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
-        if adapters:
-            return super().forward(batch, adapters)
+        return self.forward_mixed(batch, [tuple(adapters)] * len(batch.context_lens))
+
+    @torch.inference_mode()
+    def forward_mixed(self, batch: StepBatch, stacks: Sequence[Stack]) -> Tensor:
+        """The same as `forward`, for rows with these adapters."""
         count = len(batch.context_lens)
         if len(batch.tokens) == len(batch.outputs) == count <= self.most_rows:
             tables = batch.block_tables.numpy()
-            fields = zip(batch.tokens.tolist(), batch.positions.tolist(), tables, strict=True)
-            self._replay([DecodeRow(token, -1, position, table) for token, position, table in fields])
+            fields = zip(batch.tokens.tolist(), batch.positions.tolist(), tables, stacks, strict=True)
+            self._replay(
+                [DecodeRow(token, -1, position, table, adapters=stack) for token, position, table, stack in fields]
+            )
             self._final = self._normed[:count]
             return self._logits[:count]
-        return self._prefill(batch)
+        return self._prefill(batch, self._place(stacks))
 
     def _send(self, *parts: Tensor) -> list[Tensor]:
         """Copy vectors of 4-byte elements to the device at once. Each starts at a multiple of 16 bytes, as a kernel is
@@ -282,27 +369,35 @@ class GpuDecoder(TorchDecoder):
         pieces = torch.split(sent, [len(part) for part in padded])
         return [piece[: len(part)] for piece, part in zip(pieces, parts, strict=True)]
 
-    def _prefill(self, batch: StepBatch) -> Tensor:
+    def _prefill(self, batch: StepBatch, placed: Placed | None) -> Tensor:
         config, eps, count = self.config, self.config.norm_eps, len(batch.tokens)
         chained = self.device.type == "cuda"
         blocks = prompt_attention.query_blocks(batch.query_start.tolist(), config.group)
-        tokens, positions, slots, starts, contexts, outputs, rows, firsts, tables = self._send(
+        tokens, positions, slots, starts, contexts, outputs, rows, firsts, tables, *own = self._send(
             *(batch.tokens, batch.positions, batch.slots, batch.query_start, batch.context_lens, batch.outputs),
             *(torch.tensor(part, dtype=torch.int32) for part in blocks),
             batch.block_tables.flatten(),
+            *_own_pages(batch, placed),
         )
+        ranks = max(placed.counts) * low_rank.RANKS.value if placed else 0
+        low = self._empty(count * _MOST_MATRICES * ranks)
         tables = tables.view(batch.block_tables.shape)
         hidden = norm.embed(tokens, self._table, self._empty(count, config.hidden_size))
         normed, qkv = torch.empty_like(hidden), self._empty(count, config.q_size + 2 * config.kv_size)
         q, mixed = (self._empty(count, config.num_heads, config.head_dim) for _ in range(2))
         inner = self._empty(count, config.intermediate_size)
 
-        def product(
-            x: Tensor, matrix: tuple[Tensor, Tensor | None], out: Tensor, *, adds: bool, gated: bool = False
-        ) -> None:
+        def product(x: Tensor, matrix: _Projection, out: Tensor, *, adds: bool, gated: bool = False) -> None:
+            terms = None
+            if placed is not None and matrix.group in self.adapters.a:
+                terms = self._terms(index, matrix.group, low_rank.Rows(*own), low, count, ranks)
+                low_rank.shrink(
+                    x, self.adapters.a[matrix.group][index], terms.rows, terms.low,
+                    most_pages=len(placed.pages), chained=chained,
+                )  # fmt: skip
             linear.linear(
-                x, matrix[0], self._workspace, out,
-                bias=matrix[1], residual=out if adds else None, gated=gated, chained=chained,
+                x, matrix.weight, self._workspace, out,
+                bias=matrix.bias, residual=out if adds else None, terms=terms, gated=gated, chained=chained,
             )  # fmt: skip
 
         for index, (layer, matrices) in enumerate(zip(self._layers, self._matrices, strict=True)):
@@ -340,3 +435,12 @@ class GpuDecoder(TorchDecoder):
             tokens += host[0, : len(part)].tolist()
             peaks += host[1, : len(part)].view(torch.float32).tolist()
         return tokens, peaks
+
+
+def _own_pages(batch: StepBatch, placed: Placed | None) -> list[Tensor]:
+    """Return the pages, and for each token those of its row."""
+    if placed is None:
+        return []
+    lengths = batch.query_start.diff()
+    each = [torch.tensor(values, dtype=torch.int32).repeat_interleave(lengths) for values in placed[1:]]
+    return [torch.tensor((len(placed.pages), *placed.pages), dtype=torch.int32), *each]

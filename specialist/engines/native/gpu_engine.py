@@ -12,9 +12,10 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from kvpool import BlockTable
+from specialist.adapters.adapter import Adapter
 from specialist.adapters.store import AdapterStore, DeviceSlots
 from specialist.engines.base import Completion
-from specialist.engines.native.engine import Decoder, NativeEngine
+from specialist.engines.native.engine import Decoder, NativeEngine, StepBatch
 from specialist.ops.reference.sampling import SampledToken, SampleRow, logits_fault, sample, uniform
 from specialist.scheduling.sequence import Request, Sampling
 from specialist.scheduling.sequence import Sequence as Tracked
@@ -30,6 +31,7 @@ class DecodeRow(NamedTuple):
     blocks: Sequence[int]  # as an array of int32; blocks after the token's are ignored
     temperature: float = 0.0
     uniform: float = 0.0
+    adapters: tuple[Adapter, ...] = ()
 
 
 class Arriving(Protocol):
@@ -46,6 +48,9 @@ class AheadDecoder(Decoder, Protocol):
 
     def launch(self, rows: Sequence[DecodeRow]) -> Arriving:
         """Start a decode step, and return before it ends."""
+
+    def forward_mixed(self, batch: StepBatch, stacks: Sequence[tuple[Adapter, ...]]) -> Tensor:
+        """The same as `forward`, for rows with these adapters."""
 
     def spare_block(self, row: int) -> int:
         """Return a block for the token of this row of a launch, if the row has no block for it yet."""
@@ -87,7 +92,9 @@ def _is_simple_row(row: SampleRow) -> bool:
 
 
 class GpuEngine(NativeEngine):
-    """Steps of any other kind run as in NativeEngine."""
+    """Steps of any other kind run as in NativeEngine. Every row has the adapters of its request."""
+
+    mixes_adapters = True
 
     def __init__(self, decoder: AheadDecoder, adapters: AdapterStore, slots: DeviceSlots) -> None:
         super().__init__(decoder, adapters, slots, self._sample_here)
@@ -114,6 +121,12 @@ class GpuEngine(NativeEngine):
         )
         return (Completion(step, StepOutcome(sampled)),)
 
+    def _forward(self, step: Step, batch: StepBatch) -> Tensor:
+        return self._gpu.forward_mixed(batch, [self._stack(row.sequence.request) for row in step.rows])
+
+    def _stack(self, request: Request) -> tuple[Adapter, ...]:
+        return tuple(self.adapters.get(digest) for digest in request.lane.adapters)
+
     def _sample_here(self, logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | RowFault]:
         """Sample simple rows as a plain decode step does, whatever the other rows are: by the same kernel."""
         simple = [index for index, row in enumerate(rows) if _is_simple_row(row)]
@@ -136,7 +149,7 @@ class GpuEngine(NativeEngine):
         return [found[index] for index in range(len(rows))]
 
     def _is_plain_decode(self, step: Step) -> bool:
-        if step.adapters or len(step.rows) > self._gpu.most_rows:
+        if len(step.rows) > self._gpu.most_rows:
             return False
         return all(
             len(row.tokens) == 1 and row.num_samples == 1 and _is_simple(row.sequence.request) for row in step.rows
@@ -187,7 +200,8 @@ class GpuEngine(NativeEngine):
             request = row.sequence.request
             temperature = request.sampling.temperature
             drawn = uniform(request.seed, row.start + 1) if temperature else 0.0
-            inputs.append(DecodeRow(row.token, row.source, row.start, blocks, temperature, drawn))
+            own = self._stack(request) if request.lane.adapters else ()
+            inputs.append(DecodeRow(row.token, row.source, row.start, blocks, temperature, drawn, own))
         return _Launched(places, self._gpu.launch(inputs))
 
 

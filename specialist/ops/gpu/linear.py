@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specialist.ops.gpu.launch import EXACT, prefetch, start, wait
+from specialist.ops.gpu.low_rank import Terms, add_terms, load_b
 from specialist.ops.gpu.norm import inverse_root, sum_of_parts, sum_parts
 
 PARTS = tl.constexpr(4)
@@ -63,14 +64,15 @@ def _finish(
     tl.store(out + at, total.to(out.dtype.element_ty), mask=kept)
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(do_not_specialize=["num_rows", "width"])
 def _held(
-    x, w, norm, bias, residual, out, eps, num_rows,
+    x, w, norm, bias, residual, out, b, low, pages, firsts, counts, width, eps, num_rows,
     N: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr, ROWS: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, CHAINED: tl.constexpr,
+    BLOCK_N: tl.constexpr, SECOND: tl.constexpr, THIRD: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     start(CHAINED)
     pid = tl.program_id(0)
+    STACKED: tl.constexpr = 2 * N if GATED else N
     part: tl.constexpr = K // PARTS
     rows = weight_rows(pid, N, GATED, BLOCK_N)
     columns = (tl.arange(0, PARTS) * part)[:, None, None] + tl.arange(0, CHUNK)[None, None, :]
@@ -84,6 +86,9 @@ def _held(
     if bias is not None:
         offsets = tl.load(bias + rows).to(tl.float32)
     at, kept = _places(0, pid, num_rows, N, GATED, BLOCK_M, BLOCK_N)
+    first_b = None
+    if low is not None:
+        first_b = load_b(b, pages, 0, rows, STACKED, 128)
     wait(CHAINED)
     before = None
     tokens = tl.arange(0, ROWS)
@@ -108,17 +113,24 @@ def _held(
         if ROWS < BLOCK_M:
             one = tl.broadcast_to(one, (PARTS, BLOCK_M, CHUNK))
         total = tl.dot(kept_w[index], tl.trans(one, 0, 2, 1), total)
-    _finish(sum_of_parts(total), offsets, before, at, kept, out, GATED, BLOCK_M, BLOCK_N, x.dtype.element_ty)
+    summed = sum_of_parts(total)
+    if low is not None:
+        summed = add_terms(
+            summed, first_b, b, low, pages, firsts, counts, width, rows, tl.arange(0, BLOCK_M), num_rows,
+            STACKED, SECOND, THIRD, GATED, BLOCK_N, 128,
+        )  # fmt: skip
+    _finish(summed, offsets, before, at, kept, out, GATED, BLOCK_M, BLOCK_N, x.dtype.element_ty)
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(do_not_specialize=["num_rows", "width"])
 def _streamed(
-    x, w, bias, residual, out, num_rows,
+    x, w, bias, residual, out, b, low, pages, firsts, counts, width, num_rows,
     N: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, PREFETCH: tl.constexpr, CHAINED: tl.constexpr,
+    BLOCK_K: tl.constexpr, SECOND: tl.constexpr, THIRD: tl.constexpr, PREFETCH: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     start(CHAINED)
     pid = tl.program_id(0)
+    STACKED: tl.constexpr = 2 * N if GATED else N
     part: tl.constexpr = K // PARTS
     rows = weight_rows(pid, N, GATED, BLOCK_N)
     if PREFETCH:
@@ -128,6 +140,9 @@ def _streamed(
     if bias is not None:
         offsets = tl.load(bias + rows).to(tl.float32)
     at, kept = _places(0, pid, num_rows, N, GATED, BLOCK_M, BLOCK_N)
+    first_b = None
+    if low is not None:
+        first_b = load_b(b, pages, 0, rows, STACKED, 128)
     wait(CHAINED)
     before = None
     if residual is not None:
@@ -141,7 +156,13 @@ def _streamed(
     for done in range(0, part, BLOCK_K):
         one = tl.load(at_x + done, mask=inside, other=0.0)
         total = tl.dot(tl.load(at_w + done), tl.trans(one, 0, 2, 1), total)
-    _finish(sum_of_parts(total), offsets, before, at, kept, out, GATED, BLOCK_M, BLOCK_N, x.dtype.element_ty)
+    summed = sum_of_parts(total)
+    if low is not None:
+        summed = add_terms(
+            summed, first_b, b, low, pages, firsts, counts, width, rows, tokens, num_rows,
+            STACKED, SECOND, THIRD, GATED, BLOCK_N, 128,
+        )  # fmt: skip
+    _finish(summed, offsets, before, at, kept, out, GATED, BLOCK_M, BLOCK_N, x.dtype.element_ty)
 
 
 @triton.jit
@@ -181,12 +202,12 @@ def _product(
     return part
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(do_not_specialize=["num_rows", "width"])
 def _tiled(
-    x, w, bias, residual, out, partial, arrived, num_rows,
+    x, w, bias, residual, out, partial, arrived, b, low, pages, firsts, counts, width, num_rows,
     N: tl.constexpr, K: tl.constexpr, SUMS: tl.constexpr, SPREAD: tl.constexpr, GATED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PREFETCH: tl.constexpr, CHAINED: tl.constexpr,
+    SECOND: tl.constexpr, THIRD: tl.constexpr, PREFETCH: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """SUMS: the number of parts. SPREAD: one program for each of them, of which the last to arrive adds them up."""
     start(CHAINED)
@@ -202,6 +223,8 @@ def _tiled(
         pid_n = tl.program_id(0) // num_m
     part: tl.constexpr = K // SUMS
     model: tl.constexpr = x.dtype.element_ty
+    STACKED: tl.constexpr = 2 * N if GATED else N
+    tokens = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
     index = tl.program_id(1)
     rows = weight_rows(pid_n, N, GATED, BLOCK_N)
     if PREFETCH:
@@ -223,10 +246,20 @@ def _tiled(
             total = tl.load(mine + here, cache_modifier=".cg")
             for each in tl.static_range(1, SUMS):
                 total += tl.load(mine + each * BLOCK_N * BLOCK_M + here, cache_modifier=".cg")
+            if low is not None:
+                total = add_terms(
+                    total, None, b, low, pages, firsts, counts, width, rows, tokens, num_rows,
+                    STACKED, SECOND, THIRD, GATED, BLOCK_N, 64,
+                )  # fmt: skip
             _finish(total, offsets, before, at, kept, out, GATED, BLOCK_M, BLOCK_N, model)
             tl.store(arrived + tl.program_id(0), 0)
     else:
         total = _product(x, w, pid_m, pid_n, 0, num_rows, N, K, part, SUMS, GATED, BLOCK_M, BLOCK_N, BLOCK_K)
+        if low is not None:
+            total = add_terms(
+                total, None, b, low, pages, firsts, counts, width, rows, tokens, num_rows,
+                STACKED, SECOND, THIRD, GATED, BLOCK_N, 64,
+            )  # fmt: skip
         if residual is not None:
             before = tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
         _finish(total, offsets, before, at, kept, out, GATED, BLOCK_M, BLOCK_N, model)
@@ -301,19 +334,24 @@ def linear(
     eps: float = 0.0,
     bias: Tensor | None = None,
     residual: Tensor | None = None,
+    terms: Terms | None = None,
     gated: bool = False,
     chained: bool = False,
     tile: Tile | None = None,
 ) -> Tensor:
     """out [T, N] = x [T, K] times `weight` [N, K] transposed; x is first normed by `norm` if that is given, for which
-    `norms_within` must hold. Then a bias or a residual [T, N] is added. `gated`: the weight is [2 N, K], and the result
-    is silu of the first half times the second. The result of a row depends neither on T nor on `tile`."""
+    `norms_within` must hold. Then `terms`, and a bias or a residual [T, N], are added. `gated`: the weight is [2 N, K],
+    and the result is silu of the first half times the second. The result of a row depends neither on T nor on
+    `tile`."""
     num_rows, (rows, columns) = len(x), weight.shape
     if norm is not None and not norms_within(num_rows, weight):
         raise ValueError(f"a product of {num_rows} rows with a weight {tuple(weight.shape)} does not norm its input")
     size = rows // 2 if gated else rows
     sums = num_parts(weight)
+    edges = (rows, rows) if terms is None else terms.edges
+    added = (None,) * 5 + (0,) if terms is None else (terms.b, terms.low, *terms.rows, terms.low.shape[2])
     shape = {"N": size, "K": columns, "GATED": gated, "CHAINED": chained, "launch_pdl": chained, **EXACT}
+    shape |= {"SECOND": edges[0], "THIRD": edges[1]}
     launch: Any
     if sums > 1 and num_rows <= MOST_HELD and tile is None:
         height = _FEW if num_rows <= _FEW else MOST_HELD
@@ -321,13 +359,13 @@ def linear(
         if _is_held(num_rows, weight):
             launch = _held[(programs,)]
             launch(
-                x, weight, norm, bias, residual, out, eps, num_rows,
+                x, weight, norm, bias, residual, out, *added, eps, num_rows,
                 ROWS=1 if num_rows == 1 else height, BLOCK_M=height, BLOCK_N=16, num_warps=4, **shape,
             )  # fmt: skip
         else:
             launch = _streamed[(programs,)]
             launch(
-                x, weight, bias, residual, out, num_rows,
+                x, weight, bias, residual, out, *added, num_rows,
                 BLOCK_M=height, BLOCK_N=16, BLOCK_K=128, PREFETCH=512 if chained and num_rows <= _FEW else 0,
                 num_warps=4, num_stages=4, **shape,
             )  # fmt: skip
@@ -337,7 +375,7 @@ def linear(
     num_tiles = triton.cdiv(num_rows, best.block_m) * triton.cdiv(rows, best.block_n)
     launch = _tiled[(num_tiles, sums if spread else 1)]
     launch(
-        x, weight, bias, residual, out, workspace.partial, workspace.arrived, num_rows,
+        x, weight, bias, residual, out, workspace.partial, workspace.arrived, *added, num_rows,
         SUMS=sums, SPREAD=spread, BLOCK_M=best.block_m, BLOCK_N=best.block_n,
         BLOCK_K=min(best.block_k, triton.next_power_of_2(columns // sums)), GROUP_M=8 if num_rows > 128 else 1,
         PREFETCH=prefetched(columns // sums) if chained and weight.element_size() == 2 else 0,
