@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from bench import engine_decode as decode
 from bench.engine_calibration import calibrate
 from bench.engine_decode import OCTET, SERVED, DecodeJob, attempt
-from bench.engine_parts import FULL_LOOP, FULL_MIX, QUICK_LOOP, QUICK_MIX, measure_mixes, measure_open_loop
+from bench.engine_parts import FULL_LOOP, FULL_MIX, GPU_MIX, QUICK_LOOP, QUICK_MIX, measure_mixes, measure_open_loop
 from bench.peers.environment import PEERS, PeerUnavailable, PeerWorkspace, link_bench, start_peer
 from bench.processes import Peer, PeerFailed
 from bench.timing import Findings, Say
@@ -34,6 +34,7 @@ class EngineOptions:
     served: bool = False  # whether Octet is also measured over gRPC
     octet: tuple[str, ...] = ()  # additional arguments of Octet's runners
     parts: tuple[str, ...] = (DECODING,)
+    on_gpu: bool = False
 
 
 def measure_engine(model: decode.BenchModel, options: EngineOptions, say: Say) -> Findings:
@@ -73,12 +74,13 @@ class _Systems:
     def measure(self, part: str) -> list[BenchRecord]:
         options, vocab_size = self._options, self._model.vocab_size
         if part == ADAPTERS:
-            sizes = QUICK_MIX if options.quick else FULL_MIX
-            return list(measure_mixes(self.live, sizes, options.runs, vocab_size, self.findings))
+            sizes = QUICK_MIX if options.quick else GPU_MIX if options.on_gpu else FULL_MIX
+            mixes = measure_mixes(self.live, sizes, options.runs, vocab_size, self.findings, on_gpu=options.on_gpu)
+            return list(mixes)
         if part == OPEN_LOOP:
             loop = QUICK_LOOP if options.quick else FULL_LOOP
             return measure_open_loop(self.live, loop, options.runs, vocab_size, self.findings)
-        workload = decode.QUICK if options.quick else decode.FULL
+        workload = decode.QUICK if options.quick else decode.GPU if options.on_gpu else decode.FULL
         rounds = decode.DecodeRounds(self.live, workload, vocab_size, self.findings)
         rounds.run(options.runs)
         self._note_shares(decode.decode_jobs(workload))

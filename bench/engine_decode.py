@@ -100,6 +100,7 @@ class Workload:
     prefix: int
     suffix: int
     large_read: int  # bytes, more than the caches can hold
+    prefill_prompts: int = 1  # at once
 
 
 FULL = Workload(
@@ -107,13 +108,19 @@ FULL = Workload(
 )
 QUICK = Workload({1: 8, 4: 6}, decode_prompt=8, prefill_prompt=64, prefix=128, suffix=16, large_read=2**24)
 
+GPU = Workload(
+    {1: 256, 16: 256, 32: 256, 128: 128}, decode_prompt=128, prefill_prompt=2_048, prefix=2_000, suffix=16,
+    large_read=2**32, prefill_prompts=8,
+)  # fmt: skip
+
 
 def decode_case(concurrency: int) -> str:
     return f"{concurrency} sequence{'s' if concurrency > 1 else ''}"
 
 
 def prefill_case(workload: Workload) -> str:
-    return f"prompt of {workload.prefill_prompt:,} tokens"
+    what = "prompt" if workload.prefill_prompts == 1 else f"{workload.prefill_prompts} prompts"
+    return f"{what} of {workload.prefill_prompt:,} tokens"
 
 
 def prefix_case(workload: Workload) -> str:
@@ -128,7 +135,7 @@ def decode_jobs(workload: Workload) -> list[DecodeJob]:
 
 
 def prefill_job(workload: Workload) -> DecodeJob:
-    return DecodeJob(prefill_case(workload), 1, workload.prefill_prompt, new_tokens=1)
+    return DecodeJob(prefill_case(workload), workload.prefill_prompts, workload.prefill_prompt, new_tokens=1)
 
 
 def compute_figures(job: DecodeJob, times: Sequence[Sequence[float]]) -> Iterator[Figure]:

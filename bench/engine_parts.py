@@ -129,23 +129,26 @@ MIX = "mix"
 GROUPED, INTERLEAVED = "octet", "octet interleaved"
 RULES: Mapping[str, int | None] = {GROUPED: None, INTERLEAVED: 1}
 """By system, how many steps an adapter may be passed over; None for the default of a replica."""
-NUMS = (1, 4, 16)
+NUMS, GPU_NUMS = (1, 4, 16), (0, 1, 4, 16)
 THROUGHPUT = "throughput"
 """Measured from the submission of the prompts to the last token."""
 
 
 FULL_MIX = DecodeJob("16 sequences", 16, 32, 48)
 QUICK_MIX = DecodeJob("16 sequences", 16, 8, 6)
+GPU_MIX = DecodeJob("16 sequences", 16, 128, 256)
 
 
 def measure_mixes(
-    peers: dict[str, Peer], mix: DecodeJob, runs: int, vocab_size: int, findings: Findings
+    peers: dict[str, Peer], mix: DecodeJob, runs: int, vocab_size: int, findings: Findings, *, on_gpu: bool = False
 ) -> Iterator[BenchRecord]:
-    jobs = {number: replace(mix, case=f"{mix.case}, {number} adapter{'s' if number > 1 else ''}") for number in NUMS}
+    """`on_gpu`: Octet's steps serve all adapters, so that they do not take turns."""
+    nums, octets = (GPU_NUMS, {GROUPED: None}) if on_gpu else (NUMS, RULES)
+    jobs = {number: replace(mix, case=f"{mix.case}, {number or 'no'} adapter{'s' * (number > 1)}") for number in nums}
     for name in peers:
         if name not in (OCTET, SERVED) and MIX not in peers[name].calls:
             findings.notes.append(f"adapters: {name} was not started with adapters: left out")
-    rules = {**RULES, **{name: None for name, peer in peers.items() if name not in RULES and MIX in peer.calls}}
+    rules = {**octets, **{name: None for name, peer in peers.items() if name not in octets and MIX in peer.calls}}
     board = Board(BENCH, list(rules))
     for number in range(runs + 1):
         findings.say(f"adapters: round {number} of {runs}" if number else "adapters: a round that does not count")
@@ -153,14 +156,16 @@ def measure_mixes(
             prompts = job.prompts(str(number), vocab_size)
             for system in rotated(list(rules), number):
                 asked = partial(_mix, job=job, prompts=prompts, num_adapters=num_adapters, age_bound=rules[system])
-                figures = attempt(findings, peers, OCTET if system in RULES else system, asked)
+                figures = attempt(findings, peers, OCTET if system in octets else system, asked)
                 if figures and number:
                     board.add(number, job.case, system, figures)
     yield from board.records()
     for case in (job.case for job in jobs.values()):
         mine = FigureKey(case, GROUPED, THROUGHPUT)
+        if 0 in jobs and case != jobs[0].case:
+            yield from board.ratio(mine, FigureKey(jobs[0].case, GROUPED, THROUGHPUT), f"{case} vs none")
         yield from board.ratio(mine, FigureKey(case, INTERLEAVED, THROUGHPUT), f"{case} vs interleaved")
-        for peer in [name for name in rules if name not in RULES]:
+        for peer in [name for name in rules if name not in octets]:
             yield from board.ratio(mine, FigureKey(case, peer, THROUGHPUT), f"{case} vs {peer}")
 
 

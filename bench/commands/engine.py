@@ -23,8 +23,10 @@ part "adapters", 16 sequences share 1, 4 and 16 adapters, with long turns
 ("octet") and with a turn after every step ("octet interleaved"). Of the peers,
 only vllm runs these parts, and "adapters" only if it is the only part.
 
-With --device cuda, Octet's own engine runs on an accelerator in plain PyTorch,
-without peers.
+With --device cuda, Octet's own engine runs on a GPU, without peers: 1, 16, 32
+and 128 sequences with longer prompts and answers, prefill of 8 x 2,048 tokens,
+and in the part "adapters" none, 1, 4 and 16 adapters, whose sequences share
+every step.
 
 With --peers, other engines do the same in the same rounds: hf (transformers),
 llamacpp (llama-cpp-python), vllm (vLLM's CPU build). Each is installed into its
@@ -80,6 +82,7 @@ def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
         served=arguments.served,
         octet=() if arguments.device == "cpu" else ("--device", arguments.device, "--dtype", arguments.dtype),
         parts=arguments.parts,
+        on_gpu=arguments.device != "cpu",
     )
     findings = measure_engine(open_model(model, cache), options, say)
     return publish_findings(arguments, findings, TARGETS, *ENGINE)

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 SERVED = "--served"  # the first argument: measure over gRPC
 _LONG_ENOUGH = 0.1  # the minimum seconds of a measurement
-_GPU_RUNNING, _GPU_KV_BYTES = 128, 8 << 30  # as many requests as the bench sends, and room for all of them
+_GPU_RUNNING = 128  # as many requests as the bench sends
+_GPU_SHARE = 0.4  # of the card's memory, so that two such engines fit
 _REFUSALS = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
 
@@ -70,7 +71,7 @@ class ScheduledEngine(SteppedEngine):
 
 
 class MixedEngine(ScheduledEngine):
-    """Counts steps and adapter changes, and records the longest wait in steps. A step has one adapter."""
+    """Counts steps and adapter changes, and records the longest wait in steps. Each step has one adapter."""
 
     longest = num_turns = num_steps = 0
     _last = ""
@@ -130,7 +131,11 @@ class Octet(ScheduledEngine):
                 opened.digests.append(opened.replica.adapters.load(f"bench-{index}", directory))
         config = base.config if age_bound is None else replace(base.config, age_bound=age_bound)
         pool = BlockPool(base.pool.capacity + 1, base.pool.block_size, prefix_cache=False)
-        mixed = MixedEngine(Scheduler(pool, config, base.clock, budget=base.budget), opened.replica.engine)
+        scheduler = Scheduler(pool, config, base.clock, budget=base.budget)
+        if config.mixes_adapters:  # there are no turns
+            engine = ScheduledEngine(scheduler, opened.replica.engine)
+            return engine.generate(prompts, new_tokens, opened.digests[:num_adapters] or (None,))
+        mixed = MixedEngine(scheduler, opened.replica.engine)
         result = mixed.generate(prompts, new_tokens, opened.digests[:num_adapters])
         return {**result, "longest": mixed.longest, "turns": mixed.num_turns, "steps": mixed.num_steps}
 
@@ -225,7 +230,7 @@ def open_native(model: Path, device: str, dtype: DType) -> Opened:
 
     settings = ReplicaSettings(model=model, device=device, dtype=dtype)
     if device != "cpu":
-        settings = replace(settings, max_running=_GPU_RUNNING, kv_bytes=_GPU_KV_BYTES)
+        settings = replace(settings, max_running=_GPU_RUNNING, memory_fraction=_GPU_SHARE)
     replica = assemble_replica(settings, SystemClock())
     if not isinstance(replica.engine, NativeEngine):
         raise TypeError(f"expected the native engine, got {type(replica.engine).__name__}")
@@ -327,6 +332,8 @@ async def _stream(
 def load_served(arguments: Sequence[str]) -> Loaded:
     """Start a specialist. Arguments: the path of the model, then options of `octet specialist`."""
     model, *options = arguments
+    if "--device" in options:
+        options += ["--memory-fraction", str(_GPU_SHARE), "--max-running", str(_GPU_RUNNING)]
     command = [sys.executable, "-m", "octet.cli", "specialist", "--port", "0", "--model", model, *options]
     service = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)  # noqa: S603
     line = service.stdout.readline() if service.stdout is not None else ""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octet.cli.arguments import EXIT_INVALID, Commands, add_parser
+from octet.config.card_shares import card_of, shares_by_card
 from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig
 from octet.config.yaml_tree import ConfigInvalid
 from octet.terminal import ONE_LINE, format_table, install_hint, pluralize
@@ -123,7 +124,8 @@ def summarize(ensemble: Ensemble) -> dict[str, Any]:
         "listens": f"{router.host}:{router.port}",
         "http": None if http is None else f"{http.host}:{http.port}",
         "processes": 1 + sum(each.replicas for each in specialists),
-        "kv_bytes": sum(each.replicas * each.kv_memory for each in specialists),
+        "kv_bytes": sum(_kv_bytes(each) for each in specialists),
+        "cards": dict(sorted(shares_by_card(specialists).items())),
         "models": sorted({each.model for each in specialists if each.replicas and each.engine == "native"}),
     }
 
@@ -139,9 +141,15 @@ def _summarize_specialist(specialist: SpecialistConfig) -> dict[str, Any]:
         **{name: getattr(specialist, name) for name in names},
         "model": specialist.model if specialist.engine == "native" else specialist.engine,
         "addresses": list(specialist.addresses),
-        "kv_bytes": specialist.replicas * specialist.kv_memory,
+        "kv_bytes": _kv_bytes(specialist),
+        "card": card_of(specialist),
+        "memory_fraction": specialist.memory_fraction,
         "adapters": sorted(specialist.adapters),
     }
+
+
+def _kv_bytes(specialist: SpecialistConfig) -> int:
+    return specialist.replicas * specialist.kv_memory if specialist.memory_fraction is None else 0
 
 
 def format_summary(summary: dict[str, Any]) -> str:
@@ -158,6 +166,7 @@ def format_summary(summary: dict[str, Any]) -> str:
         "HTTP": summary["http"] or "disabled",
         "processes": f"{summary['processes']}, including the router",
         "memory": f"{_megabytes(summary['kv_bytes'])} of KV pools{weights}",
+        **({"GPU memory": _card_sums(summary)} if summary["cards"] else {}),
         "digest": summary["digest"][:16],
     }
     heading = f"{source}: {summary['name']}, {pluralize(len(specialists), 'specialist')}"
@@ -167,9 +176,26 @@ def format_summary(summary: dict[str, Any]) -> str:
 
 def _specialist_row(each: dict[str, Any]) -> tuple[str, ...]:
     replicas = ", ".join(each["addresses"]) or str(each["replicas"])
-    sizes = (str(each["block_size"]), _megabytes(each["kv_bytes"]), str(each["max_tokens"] or "by task"))
+    memory = f"{_share(each)} of {each['card']}" if each["memory_fraction"] else _megabytes(each["kv_bytes"])
+    sizes = (str(each["block_size"]), memory, str(each["max_tokens"] or "by task"))
     judged = (each["verify"], str(each["floor"]))
     return each["name"], each["model"], replicas, *sizes, *judged, each["fallback"] or "-"
+
+
+def _card_sums(summary: dict[str, Any]) -> str:
+    """Return the shares of each card: those of its specialists, their sum, and what is left."""
+    lines = []
+    for card, taken in summary["cards"].items():
+        own = [each for each in summary["specialists"] if each["card"] == card]
+        terms = [f"{each['name']} {each['replicas']} x {_share(each)}" for each in own]
+        lines.append(f"{card}: {' + '.join(terms)}; {1 - taken:.3g} is left")
+    return "\n            ".join(lines)
+
+
+def _share(each: dict[str, Any]) -> str:
+    """Return what a replica takes of a card."""
+    share = each["memory_fraction"]
+    return "weights and pool" if share is None else f"{share:.3g}"
 
 
 def _megabytes(num_bytes: int) -> str:

@@ -14,7 +14,7 @@ from typing import get_args
 from octet.cli import arguments as cli
 from octet.cli.arguments import Commands, add_flag, add_option, parse_port, parse_positive, parse_seconds
 from octet.config.annotations import parse_hub_reference
-from octet.config.values import parse_size
+from octet.config.values import parse_number, parse_size
 from octet.rpc.certificates import Tls, add_tls_options
 from octet.rpc.listener import LOOPBACK, Endpoint, check_address_free, check_client_ca_configured
 from octet.telemetry.logs import add_log_options, log_settings, set_up_logging
@@ -72,7 +72,9 @@ def _add_model_options(group: "argparse._ArgumentGroup") -> None:
 def _add_capacity_options(group: "argparse._ArgumentGroup") -> None:
     option, pool = partial(add_option, group), partial(add_option, group.add_mutually_exclusive_group())
     pool("--kv-blocks", "N", "number of blocks in the KV pool", parse_positive, dest="num_blocks")
-    pool("--kv-memory", "SIZE", "size of the KV pool (default: 1g)", _parse_size, dest="kv_bytes")
+    pool("--kv-memory", "SIZE", "size of the KV pool (default on a CPU: 1g)", _parse_size, dest="kv_bytes")
+    about = "share of a GPU's memory for this replica: the KV pool gets the rest of it (default: %(default)s)"
+    pool("--memory-fraction", "SHARE", about, _parse_share)
     option("--block-size", "TOKENS", parse=parse_positive)
     about = "compute every prompt in full"
     group.add_argument("--no-prefix-cache", dest="prefix_cache", action="store_false", help=about)
@@ -170,6 +172,13 @@ def _parse_digest(text: str) -> tuple[str, str]:
     if not name or re.fullmatch("[0-9a-f]{64}", digest) is None:
         raise argparse.ArgumentTypeError(f"a digest must be NAME=SHA256 (64 lowercase hex digits), got {text!r}")
     return name, digest
+
+
+def _parse_share(text: str) -> float:
+    share = parse_number(text)
+    if share is None or not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"a share must be more than 0 and at most 1, got {text!r}")
+    return share
 
 
 def _parse_size(text: str) -> int:

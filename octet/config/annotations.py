@@ -114,6 +114,9 @@ ORIGIN = TextLimits(
     what="an origin as browsers write it: https:// or http://, a host in lower case, a port unless it is the usual one",
 )
 DIGEST = TextLimits(most=4096, pattern=re.compile("[0-9a-f]{64}"), what="a sha256 of 64 lowercase hex digits")
+DEVICE = TextLimits(
+    most=16, least=3, pattern=re.compile(r"cpu|cuda(:[0-9]{1,3})?"), what="cpu, cuda, or one card of several as cuda:N"
+)
 HOST = TextLimits(most=253, least=1, pattern=re.compile(r"[^\s/]+"), what="a host's name or address")
 
 

@@ -13,6 +13,7 @@ from octet.addresses import is_loopback
 from octet.config.annotations import (
     ADDRESS,
     DETECTORS,
+    DEVICE,
     DIGEST,
     HOST,
     NAME,
@@ -30,6 +31,7 @@ from octet.limits import Range
 
 EngineName = Literal["native", "sim"]
 ReplicaTransport = Literal["http2", "grpc"]
+DTypeName = Literal["float32", "bfloat16"]
 DEMO_MODEL = "demo"
 BUILT_IN_CLASSIFIER = "default"
 DEFAULT_ROUTER_PORT = 50051
@@ -93,7 +95,11 @@ class SpecialistConfig:
     replicas: Annotated[int, Range(1, 64), RUNS, SHARED] = 1  # started by `octet serve`; 0 if `addresses` is set
     addresses: Annotated[tuple[str, ...], CountLimits(64), ADDRESS, RUNS] = ()  # replicas that run elsewhere
     block_size: Annotated[int, Range(1, 1024), RUNS, SHARED] = 16  # tokens
+    device: Annotated[str, DEVICE, RUNS, SHARED] = "cpu"
+    dtype: Annotated[DTypeName, RUNS, SHARED] = "float32"  # on a GPU
     kv_memory: Annotated[int, BYTES, Range(1 << 20, 1 << 40), RUNS, SHARED] = 192 << 20
+    memory_fraction: Annotated[float | None, Range(0, 1, open=True), RUNS, SHARED] = None
+    """The share of its GPU's memory that a replica takes. None: it takes its weights and a pool of `kv_memory`."""
     context: Annotated[int | None, Range(8, 1 << 24), RUNS, SHARED] = None  # prompt and answer; None: the model's limit
     max_running: Annotated[int, Range(1, 4096), RUNS, SHARED] = 32
     max_waiting: Annotated[int, Range(1, 1 << 20), RUNS, SHARED] = 256

@@ -12,6 +12,7 @@ from typing import Any
 from octet.config import ensemble as schema
 from octet.config import yaml_tree
 from octet.config.annotations import CODE_VERIFIER, HUB_PREFIX, NAME, FieldFlag, RefersTo, Shorthand, verifier_problem
+from octet.config.card_shares import share_problems, split_cards
 from octet.config.ensemble import Ensemble, SpecialistConfig, TaskConfig
 from octet.config.fields import SchemaField, file_keys, get_fields, shared_fields
 from octet.config.values import InvalidConfigValue, KeyIndex, KeyPath, ValueReader, check_count, check_name
@@ -19,6 +20,7 @@ from octet.config.yaml_tree import YamlEntry, YamlList, YamlNode, YamlScalar, Ya
 from octet.telemetry.trace_export import otlp_endpoint_error
 
 _NO_MERGING = "YAML merging is not supported; put defaults for every specialist at the top"
+_TWO_SIZES = "must be left out beside memory_fraction: both size the KV pool"
 _IN_ORDER: Mapping[type, tuple[tuple[str, str, int], ...]] = {
     schema.DispatchConfig: (
         ("cool_down", "max_cool_down", 1),
@@ -99,6 +101,7 @@ def _ensemble(root: YamlTable, index: KeyIndex, folder: Path) -> Ensemble | None
         return None
     # A specialist with addresses has no process here.
     specialists = tuple(replace(one, replicas=0) if one.addresses else one for one in ensemble.specialists)
+    specialists = _split_cards(specialists, index)
     # The labels of a task take the place of the verifier that it has by default.
     tasks = tuple(replace(task, verify=None) if task.labels else task for task in ensemble.tasks)
     return replace(ensemble, specialists=specialists, tasks=schema.with_default_tasks(tasks))
@@ -258,6 +261,37 @@ def _check_references(item: Any, place: KeyPath, known: dict[str, list[str]], in
         index.add_unknown(here, f"names an unknown {noun} {quote(name)}", name, known[refers.to])
 
 
+def _split_cards(specialists: tuple[SpecialistConfig, ...], index: KeyIndex) -> tuple[SpecialistConfig, ...]:
+    """Decide whether a share of the GPU or `kv_memory` sizes each pool: what the specialist says itself precedes what
+    the top of the file says."""
+
+    def is_sized(name: str) -> bool:
+        places: tuple[KeyPath, ...] = (("specialists", name), ())
+        given = ((index.has_key(*place, "memory_fraction"), index.has_key(*place, "kv_memory")) for place in places)
+        return next((by_size for by_share, by_size in given if by_share or by_size), False)
+
+    sized = frozenset(one.name for one in specialists if is_sized(one.name))
+    used = tuple(
+        replace(one, memory_fraction=None) if one.name in sized or one.device == "cpu" else one for one in specialists
+    )
+    split = split_cards(used, sized)
+    if index.has_key("memory_fraction") and index.has_key("kv_memory"):
+        index.add_problem(("kv_memory",), _TWO_SIZES)
+    for name, trouble in share_problems(split):
+        index.add_problem(("specialists", name, "memory_fraction"), trouble)
+    return split
+
+
+def _check_memory(specialist: SpecialistConfig, place: KeyPath, index: KeyIndex) -> None:
+    if specialist.device == "cpu" and specialist.dtype != "float32":
+        problem = f"must be float32 on a CPU, got {specialist.dtype}: set device to cuda, or leave it out"
+        index.add_problem((*place, "dtype"), problem)
+    if specialist.device == "cpu" and index.has_key(*place, "memory_fraction"):
+        index.add_problem((*place, "memory_fraction"), "is a share of a GPU's memory, but the device is cpu")
+    if index.has_key(*place, "memory_fraction") and index.has_key(*place, "kv_memory"):
+        index.add_problem((*place, "kv_memory"), _TWO_SIZES)
+
+
 def _check_specialist(specialist: SpecialistConfig, place: KeyPath, index: KeyIndex) -> None:
     if specialist.name == schema.REJECT:
         problem = f"must have another name: {schema.REJECT!r} is the classifier's label for no specialist"
@@ -279,6 +313,7 @@ def _check_specialist(specialist: SpecialistConfig, place: KeyPath, index: KeyIn
         key = "max_tokens" if index.has_key(*place, "max_tokens") else "context"
         rule = f"max_tokens ({max_tokens}) must be less than context ({context})"
         index.add_problem((*place, key), f"leaves no room for a prompt: {rule}")
+    _check_memory(specialist, place, index)
     _check_adapters(specialist, place, index)
 
 

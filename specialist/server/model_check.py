@@ -1,12 +1,17 @@
 """Opens the models and adapters that a configuration names, with the code of a replica, but without reading weights."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import torch
+
+from octet.config.card_shares import card_of
 from octet.config.ensemble import Ensemble, SpecialistConfig
 from specialist.adapters.catalog import AdapterRefused
 from specialist.adapters.store import AdapterStore
+from specialist.engines.native.gpu_memory import MARGIN, weight_bytes
 from specialist.engines.native.settings import NativeSettings
+from specialist.models.checkpoint import ModelConfig
 from specialist.models.checks import Inspection, check_model_context
 from specialist.models.fields import ModelRefused
 from specialist.models.hub import find_files, find_model, model_name
@@ -16,15 +21,27 @@ from specialist.text.codec import VocabularyCodec
 from specialist.text.prompt import ChatTurn, TemplateRefused
 
 Place = tuple[str | int, ...]
+_GIB = 1 << 30
 
 
-def find_model_problems(ensemble: Ensemble, progress: Progress = silent) -> Iterator[tuple[Place, str]]:
+def card_bytes(device: str) -> int | None:
+    """Return the memory of a GPU of this machine; None if it has no such GPU."""
+    index = torch.device(device).index or 0
+    return torch.cuda.get_device_properties(index).total_memory if index < torch.cuda.device_count() else None
+
+
+def find_model_problems(
+    ensemble: Ensemble, progress: Progress = silent, size_of: Callable[[str], int | None] = card_bytes
+) -> Iterator[tuple[Place, str]]:
     """Open each model once and each adapter against its model. Yield, for each problem, the key path and a message
-    with the file and the remedy. Models of the hub are downloaded first."""
+    with the file and the remedy. Models of the hub are downloaded first. `size_of` returns a card's memory."""
     specialists = [each for each in ensemble.specialists if each.engine == "native" and not each.addresses]
     inspected = {model: _inspect(model, progress) for model in dict.fromkeys(each.model for each in specialists)}
     for specialist in specialists:
-        yield from _specialist_problems(specialist, inspected[specialist.model], progress)
+        model = inspected[specialist.model]
+        yield from _specialist_problems(specialist, model, progress)
+        if (card := card_of(specialist)) is not None and model.config is not None:
+            yield from _card_problems(specialist, model.config, size_of(card))
 
 
 def _inspect(model: str, progress: Progress) -> Inspection:
@@ -42,6 +59,19 @@ def _inspect(model: str, progress: Progress) -> Inspection:
         finally:
             codec.close()
     return found
+
+
+def _card_problems(specialist: SpecialistConfig, model: ModelConfig, total: int | None) -> Iterator[tuple[Place, str]]:
+    """Compare the weights with the replica's share of the card, if this machine has the card."""
+    if total is None or specialist.memory_fraction is None:
+        return
+    share = int(total * specialist.memory_fraction)
+    weights = weight_bytes(model, getattr(torch, specialist.dtype).itemsize)
+    if weights + MARGIN >= share:
+        shown = (
+            f"{weights / _GIB:.1f} GiB of weights and a margin of {MARGIN / _GIB:.1f} GiB exceed {share / _GIB:.1f} GiB"
+        )
+        yield ("specialists", specialist.name, "memory_fraction"), f"is too small: {shown}"
 
 
 def _specialist_problems(

@@ -18,7 +18,7 @@ from specialist.models.hub import model_name
 from specialist.models.open import open_checkpoint
 from specialist.models.progress import Progress, silent
 from specialist.scheduling.loop import load_calibrated_prices
-from specialist.server.replica import MAX_STEP_TOKENS, AssembledReplica, create_scheduler
+from specialist.server.replica import GPU_STEP_TOKENS, MAX_STEP_TOKENS, AssembledReplica, create_scheduler
 from specialist.server.settings import ReplicaSettings
 from specialist.text.codec import VocabularyCodec
 from specialist.text.structured_output import GrammarCache
@@ -102,9 +102,11 @@ def native_settings(settings: ReplicaSettings) -> NativeSettings:
     return NativeSettings(
         cache=cache_directory(),
         block_size=settings.block_size,
-        max_tokens=max(MAX_STEP_TOKENS, settings.max_running),
+        max_tokens=max(MAX_STEP_TOKENS if settings.device == "cpu" else GPU_STEP_TOKENS, settings.max_running),
+        max_running=settings.max_running,
         num_blocks=None if settings.num_blocks is None else settings.num_blocks + 1,
         kv_bytes=settings.kv_bytes,
+        memory_fraction=settings.memory_fraction,
         device=settings.device,
         dtype=settings.dtype,
         kernel=settings.kernel,

@@ -10,7 +10,7 @@ from octet.clock import SystemClock
 from octet.config.ensemble import SpecialistConfig
 from octet.rpc.memory import memory_reader
 from octet.supervisor.weights import WantedWeights
-from specialist.engines.native.settings import KernelName
+from specialist.engines.native.settings import DEFAULT_KV_BYTES, KernelName
 from specialist.models.checks import Inspection
 from specialist.models.fields import ModelRefused
 from specialist.models.hub import find_files, find_model
@@ -42,7 +42,7 @@ def assemble_new_weights(
         if weights.like:
             check_alike(path, find_model(weights.like, progress))
         settings = replace(settings_of(replace(specialist, model=str(path), adapters=adapters)), kernel=kernel)
-        check_memory(path, settings.kv_bytes)
+        check_memory(path, (settings.kv_bytes or DEFAULT_KV_BYTES) if settings.device == "cpu" else 0)
         replica = assemble_replica(settings, SystemClock(), progress)
     if weights.revision not in ("", replica.lane.revision):
         raise ModelRefused(f"{path}: the digest is {replica.lane.revision}, but {weights.revision} is expected")

@@ -12,6 +12,7 @@ from octet.identity import Lane, digest_parts
 from octet.v1 import specialist_pb2 as wire
 from specialist.adapters.catalog import AdapterCatalog, SimAdapters
 from specialist.engines.base import Engine
+from specialist.engines.native.settings import DEFAULT_KV_BYTES
 from specialist.engines.sim.engine import CostModel, FaultSource, SimEngine, SimModel, cost_model_from_json, no_faults
 from specialist.engines.sim.vocabulary import NUM_SAMPLED, sim_vocabulary
 from specialist.models.progress import Progress, silent
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 MAX_STEP_TOKENS = 512
 _FIRST_CHUNK_TOKENS = 64
-_GPU_STEP_TOKENS, _GPU_FIRST_CHUNK_TOKENS = 8192, 1024
+GPU_STEP_TOKENS, _GPU_FIRST_CHUNK_TOKENS = 8192, 1024
 SIM_CONTEXT = 8192
 TOKEN_BYTES = 16 << 10  # KV bytes per token of the sim engine, as in a small real model
 _MAX_SIM_ADAPTERS = 32
@@ -78,7 +79,7 @@ def create_scheduler(
 ) -> Scheduler:
     first, most = _FIRST_CHUNK_TOKENS, MAX_STEP_TOKENS
     if settings.engine == "native" and settings.device != "cpu":
-        first, most = _GPU_FIRST_CHUNK_TOKENS, _GPU_STEP_TOKENS
+        first, most = _GPU_FIRST_CHUNK_TOKENS, GPU_STEP_TOKENS
     config = SchedulerConfig(
         lane,
         kv_dtype=kv_dtype,
@@ -99,7 +100,7 @@ def create_sim_replica(
     lane = Lane(settings.name, digest_parts([b"sim", str(NUM_SAMPLED).encode()]).hex())
     context = settings.context or SIM_CONTEXT
     size = settings.block_size
-    num_blocks = settings.num_blocks or max(1, settings.kv_bytes // (TOKEN_BYTES * size))
+    num_blocks = settings.num_blocks or max(1, (settings.kv_bytes or DEFAULT_KV_BYTES) // (TOKEN_BYTES * size))
     pool = BlockPool(num_blocks + 1, size, prefix_cache=settings.prefix_cache)
     return AssembledReplica(
         lane=lane,

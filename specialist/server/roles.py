@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from octet.clock import SystemClock
 from octet.config.annotations import parse_hub_reference
+from octet.config.card_shares import USUAL_SHARE
 from octet.config.ensemble import DEMO_MODEL, SpecialistConfig
 from octet.supervisor.placement import ReplicaPlacement
 from octet.supervisor.process import EXIT_USAGE, ProcessSpec, StatusReporter, call_in_fork
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _EXIT_INTERRUPTED = 130
+_Key = tuple[Path | None, str]
 
 
 def replica_roles(
@@ -41,14 +43,14 @@ def replica_roles(
     models = dict(_models(places, progress))
     import specialist.server.server  # noqa: F401  # before the fork: replicas share the imports
 
-    kernels = {place.specialist.name: models.get(_model(place.specialist)) for place in places}
+    kernels = {place.specialist.name: models.get(_key(place.specialist)) for place in places}
 
     def make(place: ReplicaPlacement, weights: WantedWeights) -> ProcessSpec:
         known = kernels.get(place.specialist.name)
         kernel = "auto" if known is None else known.parts.choice.kernel  # the same kernel computes the same answers
         return ProcessSpec(place.name, fork=partial(_serve_weights, place, weights, kernel))
 
-    shared = ((place, models.get(_model(place.specialist))) for place in places)
+    shared = ((place, models.get(_key(place.specialist))) for place in places)
     return [ProcessSpec(place.name, fork=partial(_serve, place, model)) for place, model in shared], make
 
 
@@ -81,19 +83,24 @@ def _fetch_from_hub(places: Sequence[ReplicaPlacement], progress: Progress) -> l
     return [replace(place, specialist=localize(place.specialist)) for place in places]
 
 
-def _models(places: Sequence[ReplicaPlacement], progress: Progress) -> "Iterator[tuple[Path | None, SharedModel]]":
-    wanted = {_model(place.specialist): place for place in places if place.specialist.engine == "native"}
+def _models(places: Sequence[ReplicaPlacement], progress: Progress) -> "Iterator[tuple[_Key, SharedModel]]":
+    wanted = {_key(place.specialist): place for place in places if place.specialist.engine == "native"}
     if not wanted:
         return
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's import would otherwise start a thread
     from specialist.server.native_replica import share_model  # imports torch
 
-    for path, place in wanted.items():
-        yield path, share_model(_replica_settings(place.specialist), progress)
+    for key, place in wanted.items():
+        yield key, share_model(_replica_settings(place.specialist), progress)
 
 
 def _model(specialist: SpecialistConfig) -> Path | None:
     return None if specialist.model == DEMO_MODEL else Path(specialist.model)
+
+
+def _key(specialist: SpecialistConfig) -> "_Key":
+    """Return what replicas must have in common to share an opened model."""
+    return _model(specialist), specialist.device
 
 
 def _serve(place: ReplicaPlacement, shared: "SharedModel | None", status: StatusReporter) -> int:
@@ -151,7 +158,10 @@ def _replica_settings(specialist: SpecialistConfig) -> ReplicaSettings:
         model=_model(specialist),
         adapters={name: Path(directory) for name, directory in specialist.adapters.items()},
         adapter_digests=specialist.adapter_digests,
-        kv_bytes=specialist.kv_memory,
+        device=specialist.device,
+        dtype=specialist.dtype,
+        kv_bytes=specialist.kv_memory if specialist.memory_fraction is None else None,
+        memory_fraction=specialist.memory_fraction or USUAL_SHARE,
         block_size=specialist.block_size,
         max_running=specialist.max_running,
         context=specialist.context,

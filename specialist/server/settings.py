@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from octet.config.card_shares import USUAL_SHARE
 from octet.rpc.listener import Endpoint
 from specialist.engines.native.settings import DType, KernelName
 
@@ -25,7 +26,8 @@ class ReplicaSettings:
     adapter_digests: Mapping[str, str] = field(default_factory=dict)
     """The digest that an adapter of this name must have whenever it is loaded."""
     num_blocks: int | None = None  # blocks of the KV pool; None to derive the number from `kv_bytes`
-    kv_bytes: int = 1 << 30
+    kv_bytes: int | None = None  # None: 1 GiB; on a GPU, what `memory_fraction` of the card leaves
+    memory_fraction: float = USUAL_SHARE
     block_size: int = 16
     prefix_cache: bool = True  # False: every prompt is computed in full
     max_running: int = 32
@@ -42,6 +44,8 @@ class ReplicaSettings:
     def __post_init__(self) -> None:
         if self.context is not None and self.context < MIN_CONTEXT:
             raise ValueError(f"context must be at least {MIN_CONTEXT} tokens, got {self.context}")
+        if not 0 < self.memory_fraction <= 1:
+            raise ValueError(f"memory_fraction must be in (0, 1], got {self.memory_fraction:g}")
 
 
 @dataclass(frozen=True, slots=True)

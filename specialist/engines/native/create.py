@@ -15,7 +15,8 @@ from torch import Tensor
 from specialist.adapters.store import AdapterStore, DeviceSlots
 from specialist.engines.native.engine import NativeEngine
 from specialist.engines.native.fused_decoder import FusedDecoder
-from specialist.engines.native.settings import KernelName, KVType, NativeSettings
+from specialist.engines.native.gpu_memory import LEAST_BLOCKS, bytes_of_pages, fit_pool, plan_pages
+from specialist.engines.native.settings import DEFAULT_KV_BYTES, KernelName, KVType, NativeSettings
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.models.checkpoint import Checkpoint
 from specialist.models.progress import Progress, silent
@@ -128,9 +129,15 @@ def create_native(
             NativeEngine(fused, store, slots, FusedSampler(shared.library)), shared.choice, fused.kv_dtype
         )
     choice = usable_on_gpu(checkpoint, settings, shared.choice)
-    if choice.kernel == "triton":
-        return _gpu(checkpoint, settings, choice, store)
-    decoder = _torch(checkpoint, settings, choice)
+    try:
+        if choice.kernel == "triton":
+            return _gpu(checkpoint, settings, choice, store)
+        decoder = _torch(checkpoint, settings, choice)
+    except torch.OutOfMemoryError as refused:
+        raise MemoryError(
+            f"the model and its KV pool do not fit on {settings.device}: lower kv_memory or memory_fraction, stop "
+            f"another process on this card, or choose a smaller model: {refused}"
+        ) from refused
     slots = DeviceSlots(settings.adapter_slots, decoder.device, decoder.dtype)
     return NativeParts(NativeEngine(decoder, store, slots), choice, settings.dtype)
 
@@ -160,17 +167,25 @@ def usable_on_gpu(checkpoint: Checkpoint, settings: NativeSettings, choice: Kern
 
 
 def _gpu(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice, store: AdapterStore) -> NativeParts:
-    from specialist.engines.native.gpu_decoder import GpuDecoder  # imports triton
+    from specialist.engines.native.gpu_adapters import MOST_PAGES, page_bytes  # imports triton
+    from specialist.engines.native.gpu_decoder import GpuDecoder
     from specialist.engines.native.gpu_engine import GpuEngine
 
     torch.set_num_threads(_threads(settings))
+    dtype: torch.dtype = getattr(torch, settings.dtype)
+    pages, size = MOST_PAGES, page_bytes(checkpoint.config, dtype.itemsize)
+    if is_fitted := _is_fitted(settings):
+        pages = plan_pages(torch.cuda.mem_get_info(settings.device)[1], settings.memory_fraction, size, MOST_PAGES)
     decoder = GpuDecoder(
         checkpoint,
-        num_blocks=_num_blocks(checkpoint, settings, settings.dtype),
+        num_blocks=LEAST_BLOCKS if is_fitted else _num_blocks(checkpoint, settings, settings.dtype),
         block_size=settings.block_size,
         device=settings.device,
-        dtype=getattr(torch, settings.dtype),
+        dtype=dtype,
+        adapter_pages=pages,
     )
+    if is_fitted:
+        _fit(decoder, settings, adapters=bytes_of_pages(pages, size))
     slots = DeviceSlots(settings.adapter_slots, decoder.device, decoder.dtype)
     return NativeParts(GpuEngine(decoder, store, slots), choice, settings.dtype)
 
@@ -232,14 +247,28 @@ def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepa
 
 def _torch(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice) -> TorchDecoder:
     torch.set_num_threads(_threads(settings))
-    return TorchDecoder(
+    is_fitted = _is_fitted(settings)
+    decoder = TorchDecoder(
         checkpoint,
-        num_blocks=_num_blocks(checkpoint, settings, settings.dtype),
+        num_blocks=LEAST_BLOCKS if is_fitted else _num_blocks(checkpoint, settings, settings.dtype),
         block_size=settings.block_size,
         device=settings.device,
         dtype=getattr(torch, settings.dtype),
         linear=TORCH_KERNELS[choice.kernel],
     )
+    if is_fitted:
+        _fit(decoder, settings, adapters=settings.adapter_bytes)
+    return decoder
+
+
+def _is_fitted(settings: NativeSettings) -> bool:
+    """Whether the pool gets what the replica's share of a GPU leaves."""
+    return settings.device != "cpu" and settings.num_blocks is None and settings.kv_bytes is None
+
+
+def _fit(decoder: TorchDecoder, settings: NativeSettings, adapters: int) -> None:
+    share, most = settings.memory_fraction, settings.max_tokens
+    fit_pool(decoder, share, adapters=adapters, max_tokens=most, max_rows=settings.max_running)
 
 
 def _num_blocks(checkpoint: Checkpoint, settings: NativeSettings, kv_dtype: str) -> int:
@@ -247,10 +276,11 @@ def _num_blocks(checkpoint: Checkpoint, settings: NativeSettings, kv_dtype: str)
         return settings.num_blocks
     config = checkpoint.config
     token_bytes = 2 * config.num_layers * config.kv_size * getattr(torch, kv_dtype).itemsize
-    fits = settings.kv_bytes // (token_bytes * settings.block_size)
+    kv_bytes = settings.kv_bytes or DEFAULT_KV_BYTES
+    fits = kv_bytes // (token_bytes * settings.block_size)
     if fits < 2:
         needed = 2 * token_bytes * settings.block_size
-        raise MemoryError(f"the KV pool needs at least {needed:,} bytes (two blocks), got {settings.kv_bytes:,} bytes")
+        raise MemoryError(f"the KV pool needs at least {needed:,} bytes (two blocks), got {kv_bytes:,} bytes")
     return int(fits)
 
 

@@ -15,10 +15,15 @@ from specialist.ops.gpu.low_rank import RANKS
 GROUPS = (("q", "k", "v"), ("o",), ("gate", "up"), ("down",))
 """The matrices of a layer that have the same input. The product of a group is one kernel."""
 QKV, OUT, GATE_UP, DOWN = range(len(GROUPS))
-_FIRST_PAGES = 16
+MOST_PAGES, _FIRST_PAGES = 128, 16
 
 Stack = tuple[Adapter, ...]
 """The adapters of a row, in order. Their terms are added up, so a stack is one adapter with the ranks of all."""
+
+
+def page_bytes(config: ModelConfig, itemsize: int) -> int:
+    """Return the bytes of a page, if adapters change every matrix."""
+    return itemsize * RANKS.value * sum(rows + columns for rows, columns in matrix_shapes(config).values())
 
 
 class Placed(NamedTuple):
@@ -40,7 +45,7 @@ class GpuAdapters:
         shapes = matrix_shapes(config)
         self._shapes = [[shapes[f"layers.0.{name}"] for name in group] for group in GROUPS]
         self.edges = [_edges([rows for rows, _ in group]) for group in self._shapes]
-        self.num_pages = _FIRST_PAGES  # when it grows, all tensors are replaced
+        self.num_pages = min(_FIRST_PAGES, most_pages)  # when it grows, all tensors are replaced
         self.a: dict[int, Tensor] = {}  # by group, if an adapter changes it: [layers, pages, matrices, 16, columns]
         self.b: dict[int, Tensor] = {}  # [layers, pages, rows, 16]
         self._free = list(range(self.num_pages))

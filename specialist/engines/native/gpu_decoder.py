@@ -11,7 +11,7 @@ from torch.nn import functional
 from specialist.adapters.adapter import MAX_RANK, Adapter
 from specialist.adapters.catalog import MAX_STACK
 from specialist.engines.native.engine import StepBatch
-from specialist.engines.native.gpu_adapters import DOWN, GATE_UP, OUT, QKV, GpuAdapters, Placed, Stack
+from specialist.engines.native.gpu_adapters import DOWN, GATE_UP, MOST_PAGES, OUT, QKV, GpuAdapters, Placed, Stack
 from specialist.engines.native.gpu_engine import DecodeRow
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.models.checkpoint import Checkpoint, ModelConfig
@@ -149,7 +149,7 @@ class GpuDecoder(TorchDecoder):
         device: torch.device | str,
         dtype: torch.dtype,
         buckets: Sequence[int] = BUCKETS,
-        adapter_pages: int = 128,
+        adapter_pages: int = MOST_PAGES,
     ) -> None:
         """`buckets`: for how many rows a graph is captured, ascending. `adapter_pages`: how much of adapters stays in
         memory, in pages of 16 ranks. Raises ValueError if the kernels cannot compute this model."""
@@ -158,9 +158,7 @@ class GpuDecoder(TorchDecoder):
             raise ValueError(why)
         self.most_rows = buckets[-1]  # of a decode step that runs as a graph
         self._buckets = tuple(buckets)
-        blocks = num_blocks + self.most_rows
-        super().__init__(checkpoint, num_blocks=blocks, block_size=block_size, device=device, dtype=dtype)
-        self.num_blocks = num_blocks
+        super().__init__(checkpoint, num_blocks=num_blocks, block_size=block_size, device=device, dtype=dtype)
         self._matrices = [
             _Layer(
                 _Projection(QKV, *layer.qkv.join()),
@@ -196,6 +194,16 @@ class GpuDecoder(TorchDecoder):
         ] = {}  # by rows, groups that adapters change
         if self.device.type == "cuda":
             self._results = [result.pin_memory() for result in self._results]
+            self._prepare(frozenset())
+
+    @property
+    def num_spare(self) -> int:
+        return self.most_rows
+
+    def resize(self, num_blocks: int) -> None:
+        self._graphs.clear()  # they use the memory that goes
+        super().resize(num_blocks)
+        if self.device.type == "cuda":
             self._prepare(frozenset())
 
     def _floats(self, checkpoint: Checkpoint) -> tuple[Tensor, Tensor]:

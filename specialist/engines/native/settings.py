@@ -4,9 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from octet.config.card_shares import USUAL_SHARE
+
 KernelName = Literal["fused", "int4pack", "dyn-quant", "float32", "triton"]
 DType = Literal["float32", "bfloat16"]
 KVType = Literal["float32", "float16"]
+
+DEFAULT_KV_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +19,9 @@ class NativeSettings:
     block_size: int = 16
     max_tokens: int = 512  # maximum number of tokens in a step
     num_blocks: int | None = None  # includes the garbage block; None: the number that fits into `kv_bytes`
-    kv_bytes: int = 1 << 30
+    kv_bytes: int | None = None  # None: DEFAULT_KV_BYTES, or on a GPU what `memory_fraction` of the card leaves
+    memory_fraction: float = USUAL_SHARE
+    max_running: int = 32  # rows of a step
     device: str = "cpu"
     dtype: DType = "float32"  # for models computed by PyTorch. The C++ kernels compute in float32.
     kernel: KernelName | Literal["auto"] = "auto"  # auto: on a CPU the fastest, measured; on a GPU triton

@@ -111,10 +111,30 @@ class TorchDecoder:
         self._head = linear(head, self.device, dtype)
         frequencies, self._rope_factor = layers.inverse_frequencies(config)
         self._frequencies = frequencies.to(self.device)
-        shape = (config.num_layers, num_blocks, block_size, config.num_kv_heads, config.head_dim)
         self._final = torch.empty(0, config.hidden_size)  # final hidden states of the last batch
-        self.k_cache = torch.zeros(shape, dtype=dtype, device=self.device)
-        self.v_cache = torch.zeros(shape, dtype=dtype, device=self.device)
+        self._allocate(num_blocks + self.num_spare)
+
+    @property
+    def num_spare(self) -> int:
+        """The number of blocks that do not belong to the pool."""
+        return 0
+
+    @property
+    def block_bytes(self) -> int:
+        return 2 * self.config.num_layers * self.config.kv_size * self.block_size * self.dtype.itemsize
+
+    def resize(self, num_blocks: int) -> None:
+        """Replace the memory for keys and values. Raises torch.OutOfMemoryError; there is then no such memory."""
+        self.k_cache = self.v_cache = self._final = torch.empty(0, device=self.device)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self._allocate(num_blocks + self.num_spare)
+        self.num_blocks = num_blocks
+
+    def _allocate(self, num_blocks: int) -> None:
+        config = self.config
+        shape = (config.num_layers, num_blocks, self.block_size, config.num_kv_heads, config.head_dim)
+        self.k_cache, self.v_cache = (torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(2))
 
     @torch.inference_mode()
     def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:

@@ -131,7 +131,11 @@ def windows(draw: st.DrawFn) -> SloConfig:
 def specialists(draw: st.DrawFn, name: str, all_names: list[str]) -> SpecialistConfig:
     others = [other for other in all_names if other != name]
     fallback = st.none() | st.sampled_from(others) if others else st.none()
-    drawn = draw(configs(SpecialistConfig, name=st.just(name), fallback=fallback, slo=targets()))
+    device = st.sampled_from(["cpu", "cuda", "cuda:3"])
+    share = st.none() | st.floats(1e-6, 1 / 64 / 3)
+    fixed = {"name": st.just(name), "fallback": fallback, "device": device, "memory_fraction": share}
+    drawn = draw(configs(SpecialistConfig, slo=targets(), **fixed))
+    has_share = drawn.device != "cpu" and drawn.memory_fraction is not None
     most = 1 << 20 if drawn.context is None else drawn.context - 1
     known = tuple(drawn.adapters)
     return replace(
@@ -142,6 +146,9 @@ def specialists(draw: st.DrawFn, name: str, all_names: list[str]) -> SpecialistC
         replicas=0 if drawn.addresses else drawn.replicas,
         cost_model=drawn.cost_model if drawn.engine == "sim" else None,
         embeddings=drawn.embeddings and drawn.engine == "native",
+        dtype="float32" if drawn.device == "cpu" else drawn.dtype,
+        kv_memory=192 << 20 if has_share else drawn.kv_memory,
+        memory_fraction=drawn.memory_fraction if has_share else None,
     )
 
 
@@ -244,6 +251,7 @@ def _plain(table: Any) -> dict[str, Any]:
     found = {name: getattr(table, name) for name in get_fields(kind) if name != "source"}
     if isinstance(table, SpecialistConfig):
         found.pop("replicas" if table.addresses else "addresses")
+        found.pop("memory_fraction" if table.memory_fraction is None else "kv_memory")
     if isinstance(table, RuleConfig):
         for name in ("contains", "at_least") if table.detect else ("detect",):
             found.pop(name)

@@ -1,0 +1,133 @@
+"""A KV pool on a GPU takes all that the replica's share leaves, and never more than there is."""
+
+from collections.abc import Callable
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from specialist.engines.native.gpu_memory import (
+    LEAST_BLOCKS,
+    MARGIN,
+    MOST_BLOCKS,
+    CardMemory,
+    allocate,
+    bytes_of_pages,
+    largest_batch,
+    plan_blocks,
+    plan_pages,
+    weight_bytes,
+)
+from specialist.models.checkpoint import ModelConfig, expected_shapes
+from tests.native.transformers_models import checkpoint_of, random_model
+
+GIB = 1 << 30
+sizes = st.integers(0, 200 * GIB)
+shares = st.floats(0.01, 1.0)
+
+
+@st.composite
+def cards(draw: Callable[[Any], Any]) -> CardMemory:
+    total = draw(st.integers(1 * GIB, 200 * GIB))
+    own = draw(st.integers(0, total))
+    return CardMemory(
+        total, draw(st.integers(0, total - own)), own, draw(st.integers(0, GIB)), draw(st.integers(0, GIB))
+    )
+
+
+@given(cards(), shares, st.integers(1 << 10, 1 << 26), st.integers(0, 128))
+@example(CardMemory(141 * GIB, 138 * GIB, 2 * GIB, GIB, GIB), 0.9, 1 << 21, 128)
+def test_a_pool_takes_exactly_what_its_share_and_its_neighbours_leave(
+    card: CardMemory, share: float, block_bytes: int, num_spare: int
+) -> None:
+    def fits(blocks: int) -> bool:
+        pool = (blocks + num_spare) * block_bytes
+        within_share = card.own + pool + card.peak + card.adapters + MARGIN <= int(share * card.total)
+        return within_share and pool + card.peak + card.adapters + MARGIN <= card.free
+
+    try:
+        blocks = plan_blocks(card, share, block_bytes, num_spare)
+    except MemoryError as refused:
+        assert not fits(LEAST_BLOCKS)
+        assert "raise memory_fraction" in str(refused)
+    else:
+        assert blocks >= LEAST_BLOCKS
+        assert fits(blocks)
+        assert blocks == MOST_BLOCKS or not fits(blocks + 1)
+
+
+class Card:
+    """A card of so many bytes, which refuses what it does not have."""
+
+    def __init__(self, free: int) -> None:
+        self.free = free
+        self.held = 0
+
+    def resize(self, num_blocks: int) -> None:
+        self.held = 0
+        if num_blocks > self.free:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        self.held = num_blocks
+
+
+@given(st.integers(LEAST_BLOCKS, 1 << 22), st.integers(0, 1 << 22))
+def test_a_refused_allocation_becomes_a_smaller_pool_or_a_refusal(wanted: int, free: int) -> None:
+    card = Card(free)
+    if free < LEAST_BLOCKS:
+        with pytest.raises(MemoryError, match="no memory for a KV pool"):
+            allocate(card.resize, wanted)
+        return
+    blocks = allocate(card.resize, wanted)
+    assert blocks == card.held <= free
+    assert blocks == wanted if wanted <= free else blocks >= min(free, max(LEAST_BLOCKS, free * 7 // 8 - 1))
+
+
+@given(st.lists(st.floats(0.05, 0.5), min_size=1, max_size=8), st.integers(0, 1 << 30), st.integers(24, 192))
+def test_replicas_whose_shares_sum_to_one_fit_together_in_any_order(parts: list[float], seed: int, gib: int) -> None:
+    rng, total, used = Random(seed), gib * GIB, 0
+    whole = max(1.0, sum(parts))
+    for part in rng.sample(parts, len(parts)):
+        own, peak = rng.randrange(GIB), rng.randrange(GIB)
+        context = rng.randrange(MARGIN // 2)  # what the driver takes beside the allocator
+        card = CardMemory(total, total - used - own - context, own, peak, 0)
+        try:
+            blocks = plan_blocks(card, part / whole, 1 << 20)
+        except MemoryError:
+            assert part / whole * total < own + peak + MARGIN + LEAST_BLOCKS * (1 << 20) + 1
+            continue
+        used += own + context + blocks * (1 << 20) + peak
+        assert used <= total
+
+
+@given(st.integers(GIB, 200 * GIB), shares, st.integers(1 << 10, 1 << 28))
+def test_adapters_keep_to_their_part_of_the_share(total: int, share: float, page_bytes: int) -> None:
+    pages = plan_pages(total, share, page_bytes, 128)
+    part = share * total / 16
+    assert pages == 1 or bytes_of_pages(pages, page_bytes) <= part
+    assert pages == 128 or bytes_of_pages(2 * pages, page_bytes) > part
+
+
+@given(st.integers(1, 9000), st.integers(1, 200), st.integers(8, 5000), st.integers(1, 64))
+def test_the_measured_step_is_a_largest_one(max_tokens: int, max_rows: int, context: int, block_size: int) -> None:
+    assume(max_rows <= max_tokens)
+    decoder: Any = SimpleNamespace(config=SimpleNamespace(context=context), block_size=block_size)
+    batch = largest_batch(decoder, max_tokens, max_rows)
+    assert len(batch.tokens) == len(batch.positions) == len(batch.slots) == min(max_tokens, max_rows * context)
+    assert len(batch.outputs) == len(batch.context_lens) == max_rows
+    assert batch.query_start.diff().equal(batch.context_lens)
+    assert (batch.outputs + 1).equal(batch.query_start[1:])
+    assert int(batch.positions.max()) + 1 == int(batch.context_lens.max()) <= context
+    assert batch.block_tables.shape[1] * block_size >= int(batch.context_lens.max())
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_are_counted_as_they_lie_on_the_card(tied: bool) -> None:
+    config: ModelConfig = checkpoint_of(random_model("llama", tie_word_embeddings=tied)).config
+    shapes = dict(expected_shapes(config))
+    matrices = sum(shape[0] * shape[1] for shape in shapes.values() if len(shape) == 2)
+    assert config.tied_head == tied
+    assert weight_bytes(config, 2) == 2 * matrices
