@@ -1,6 +1,6 @@
 """Opens the models and adapters that a configuration names, with the code of a replica, but without reading weights."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -30,18 +30,16 @@ def card_bytes(device: str) -> int | None:
     return torch.cuda.get_device_properties(index).total_memory if index < torch.cuda.device_count() else None
 
 
-def find_model_problems(
-    ensemble: Ensemble, progress: Progress = silent, size_of: Callable[[str], int | None] = card_bytes
-) -> Iterator[tuple[Place, str]]:
+def find_model_problems(ensemble: Ensemble, progress: Progress = silent) -> Iterator[tuple[Place, str]]:
     """Open each model once and each adapter against its model. Yield, for each problem, the key path and a message
-    with the file and the remedy. Models of the hub are downloaded first. `size_of` returns a card's memory."""
+    with the file and the remedy. Models of the hub are downloaded first."""
     specialists = [each for each in ensemble.specialists if each.engine == "native" and not each.addresses]
     inspected = {model: _inspect(model, progress) for model in dict.fromkeys(each.model for each in specialists)}
     for specialist in specialists:
         model = inspected[specialist.model]
         yield from _specialist_problems(specialist, model, progress)
         if (card := card_of(specialist)) is not None and model.config is not None:
-            yield from _card_problems(specialist, model.config, size_of(card))
+            yield from _card_problems(specialist, model.config, card_bytes(card))
 
 
 def _inspect(model: str, progress: Progress) -> Inspection:
@@ -68,10 +66,9 @@ def _card_problems(specialist: SpecialistConfig, model: ModelConfig, total: int 
     share = int(total * specialist.memory_fraction)
     weights = weight_bytes(model, getattr(torch, specialist.dtype).itemsize)
     if weights + MARGIN >= share:
-        shown = (
-            f"{weights / _GIB:.1f} GiB of weights and a margin of {MARGIN / _GIB:.1f} GiB exceed {share / _GIB:.1f} GiB"
-        )
-        yield ("specialists", specialist.name, "memory_fraction"), f"is too small: {shown}"
+        needed = f"{weights / _GIB:.1f} GiB of weights and a margin of {MARGIN / _GIB:.1f} GiB"
+        shown = f"{needed} exceed {share / _GIB:.1f} GiB of the card"
+        yield ("specialists", specialist.name, "memory_fraction"), shown
 
 
 def _specialist_problems(

@@ -30,6 +30,8 @@ if DEVICE.type != "cuda":
 from specialist.engines.native.gpu_decoder import GpuDecoder
 from specialist.engines.native.gpu_engine import GpuEngine
 
+SHAPED = Sampling(0.7, top_k=40, top_p=0.9, min_p=0.01)
+PENALISED = Sampling(0.6, top_p=0.95, repetition_penalty=1.1, frequency_penalty=0.2, logit_bias=((5, 2.0),))
 WIDE = {"hidden_size": 192, "head_dim": 32}
 EXACT: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {"seed": 1}),
@@ -186,7 +188,7 @@ def asked(count: int = 12, length: int = 50, sampling: Sampling = GREEDY, adapte
     ]
 
 
-@lru_cache(3)
+@lru_cache(5)
 def alone(sampling: Sampling = GREEDY, adapted: bool = False) -> list[tuple[int, ...]]:
     """Return each prompt's answer when it runs alone, without a cache, and its prompt is computed in one step."""
     every = asked(sampling=sampling, adapted=adapted)
@@ -197,8 +199,8 @@ def alone(sampling: Sampling = GREEDY, adapted: bool = False) -> list[tuple[int,
 
 @pytest.mark.parametrize(
     ("sampling", "adapted"),
-    [(GREEDY, False), (Sampling(temperature=0.8), False), (GREEDY, True)],
-    ids=["greedy", "drawn", "adapters"],
+    [(GREEDY, False), (Sampling(temperature=0.8), False), (GREEDY, True), (SHAPED, False), (PENALISED, False)],
+    ids=["greedy", "drawn", "adapters", "filtered", "penalised"],
 )
 @pytest.mark.parametrize(
     ("num_blocks", "chunk", "max_running"),
@@ -223,7 +225,8 @@ def test_adapters_change_the_answers_of_their_own_requests_only() -> None:
 
 
 def test_rows_that_need_more_than_the_device_draws_change_no_neighbour() -> None:
-    others = [replace(each, request_id=f"o{i}", sampling=Sampling(0.7, top_k=9)) for i, each in enumerate(asked(5))]
+    needed = Sampling(0.7, typical_p=0.9)
+    others = [replace(each, request_id=f"o{i}", sampling=needed) for i, each in enumerate(asked(5))]
     alone(Sampling(temperature=0.8))
     found = Replica(max_running=32).run([*asked(sampling=Sampling(temperature=0.8)), *others])
     assert found[:12] == alone(Sampling(temperature=0.8))

@@ -1,6 +1,6 @@
 """Decode steps that run ahead of the scheduler change no token, whatever it decides in between."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from random import Random
@@ -19,6 +19,7 @@ from specialist.adapters.adapter import Adapter
 from specialist.engines.native import gpu_engine
 from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.gpu_engine import DecodeRow, GpuEngine
+from specialist.engines.native.shaped_draw import Placed, Shaped, Slots, can_shape, shaped_of
 from specialist.ops.reference.sampling import uniform
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
 from specialist.scheduling.sequence import Request, Sampling
@@ -27,6 +28,7 @@ from tests.native.greedy_replica import BARE, ask
 
 VOCAB = 50
 _WARM, _WITH_LOGPROBS = Sampling(temperature=1.0), Sampling(num_logprobs=0)
+_SHAPED = Sampling(temperature=1.0, top_k=3), Sampling(repetition_penalty=1.2), Sampling(1.0, repetition_penalty=1.1)
 
 
 def most_likely(context: Sequence[int], adapters: Sequence[Any] = ()) -> int:
@@ -42,6 +44,8 @@ class Memory:
         self.num_blocks, self.block_size, self.device = num_blocks, block_size, torch.device("cpu")
         self.slots = [-1] * ((num_blocks + self.most_rows) * block_size)
         self.drawn = [0] * self.most_rows
+        self.counts: dict[int, list[int]] = {}
+        self._slots = Slots(self.most_rows)
 
     def _slot(self, blocks: Sequence[int], position: int) -> int:
         return blocks[position // self.block_size] * self.block_size + position % self.block_size
@@ -53,12 +57,38 @@ class Memory:
         tokens = [row.token if row.source < 0 else self.drawn[row.source] for row in rows]
         for row, token in zip(rows, tokens, strict=True):
             self.slots[self._slot(row.blocks, row.position)] = token
+        placed, new = self._slots.place([(row.shaped, row.position, row.source < 0) for row in rows])
+        self.counts |= {slot: list(shaped.tokens[:length]) for slot, shaped, length in new}
+        for each, token in zip(placed, tokens, strict=True):
+            if each.adds:
+                self.counts[each.slot].append(token)
         found = [
-            _drawn(most_likely(self._context(row.blocks, row.position + 1), row.adapters), row.temperature, row.uniform)
-            for row in rows
+            _drawn(
+                most_likely(self._context(row.blocks, row.position + 1), row.adapters) + self._change(each),
+                row.temperature,
+                row.uniform,
+            )
+            for row, each in zip(rows, placed, strict=True)
         ]
         self.drawn[: len(rows)] = found
         return Found(found)
+
+    def _change(self, each: Placed) -> int:
+        return 0 if each.shaped is None else changed_by(each.shaped.sampling, self.counts.get(each.slot, ()))
+
+    def can_draw(self, sampling: Sampling, stop_ids: frozenset[int]) -> bool:
+        return can_shape(sampling, stop_ids, VOCAB)
+
+    def draw_shaped(self, logits: Tensor, rows: Sequence[Shaped]) -> tuple[list[int], list[float]]:
+        best = [
+            token + changed_by(row.sampling, row.tokens)
+            for token, row in zip(logits.argmax(1).tolist(), rows, strict=True)
+        ]
+        drawn = zip(best, (row.sampling.temperature for row in rows), (row.uniform for row in rows), strict=True)
+        return [_drawn(*each) for each in drawn], [1.0] * len(rows)
+
+    def forget(self) -> None:
+        self._slots.forget()
 
     def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
         raise NotImplementedError
@@ -105,14 +135,21 @@ class Found(NamedTuple):
 
 
 def _drawn(best: int, temperature: float, drawn: float) -> int:
-    return (best + int(drawn * VOCAB)) % VOCAB if temperature else best
+    return (best + (int(drawn * VOCAB) if temperature else 0)) % VOCAB
+
+
+def changed_by(sampling: Sampling, tokens: Iterable[int]) -> int:
+    """Stands for filters and penalties: every counted token matters."""
+    penalty = sampling.repetition_penalty != 1.0
+    return sampling.top_k + penalty * sum((i + 1) * token for i, token in enumerate(tokens)) % 7
 
 
 def expected(request: Request) -> tuple[int, ...]:
     text = list(request.prompt)
     for _ in range(request.max_tokens):
         heat = request.sampling.temperature
-        token = _drawn(most_likely(text, request.lane.adapters), heat, uniform(request.seed, len(text)))
+        best = most_likely(text, request.lane.adapters) + changed_by(request.sampling, text)
+        token = _drawn(best, heat, uniform(request.seed, len(text)))
         if token in request.stop_ids:
             break
         text.append(token)
@@ -141,7 +178,7 @@ def run(seed: int, engine_class: type[GpuEngine] = GpuEngine) -> GpuEngine:
         adapters = rng.choice([(), (), ("a" * 64,), ("b" * 64, "a" * 64)])
         request = ask(f"r{index}", (stem[: length // 2] + own)[:length], most, adapters)
         stops = frozenset(rng.sample(range(VOCAB), rng.choice([0, 0, 4])))
-        sampling = rng.choice([request.sampling, request.sampling, _WARM, _WITH_LOGPROBS])
+        sampling = rng.choice([request.sampling, request.sampling, _WARM, _WITH_LOGPROBS, *_SHAPED])
         request = replace(request, seed=index, stop_ids=stops, sampling=sampling, priority=rng.choice([0, 0, 1]))
         requests[request.request_id] = request
     arrivals = rng.choice([0.4, 0.05])
@@ -206,7 +243,19 @@ class UsesAdaptersOfOtherRows(GpuEngine):
             return super()._launch(rows)
 
 
+class UsesCountsOfOtherRows(GpuEngine):
+    """Gives all sequences one slot."""
+
+    def _launch(self, rows: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                gpu_engine, "shaped_of", lambda request, drawn, tokens, _: shaped_of(request, drawn, tokens, 0)
+            )
+            return super()._launch(rows)
+
+
 PLANTED = [
+    UsesCountsOfOtherRows,
     TakesAnyPrediction,
     LeavesSpareBlocks,
     FeedsTokensOfOtherRows,

@@ -215,8 +215,10 @@ def test_an_embedding_takes_drawn_tokens() -> None:
     tokens, sources, drawn = (
         torch.tensor(each, dtype=torch.int32, device=DEVICE) for each in ([3, 9, 0], [-1, 1, 0], [7, 8])
     )
-    found = norm.embed(tokens, table, torch.full((3, 40), torch.nan, dtype=SHORT, device=DEVICE), sources, drawn)
+    taken = torch.zeros_like(tokens)
+    found = norm.embed(tokens, table, torch.full((3, 40), torch.nan, dtype=SHORT, device=DEVICE), sources, drawn, taken)
     assert torch.equal(found, table[[3, 8, 7]])
+    assert taken.tolist() == [3, 8, 7]
 
 
 def draw(logits: Tensor, temperatures: list[float], uniforms: list[float]) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,8 @@ Stack = tuple[Adapter, ...]
 
 def page_bytes(config: ModelConfig, itemsize: int) -> int:
     """Return the bytes of a page, if adapters change every matrix."""
-    return itemsize * RANKS.value * sum(rows + columns for rows, columns in matrix_shapes(config).values())
+    ranks: int = RANKS.value
+    return itemsize * ranks * sum(rows + columns for rows, columns in matrix_shapes(config).values())
 
 
 class Placed(NamedTuple):

@@ -13,10 +13,13 @@ from specialist.adapters.catalog import MAX_STACK
 from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.gpu_adapters import DOWN, GATE_UP, MOST_PAGES, OUT, QKV, GpuAdapters, Placed, Stack
 from specialist.engines.native.gpu_engine import DecodeRow
+from specialist.engines.native.gpu_shaping import Shaper
+from specialist.engines.native.shaped_draw import Shaped, can_shape
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.models.checkpoint import Checkpoint, ModelConfig
 from specialist.ops.gpu import attention, linear, low_rank, norm, prompt_attention, sampling
 from specialist.ops.reference import layers
+from specialist.scheduling.sequence import Sampling
 
 MOST_ROWS = 128  # the most rows of a graph
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, MOST_ROWS)  # on an H200, 48 rows take about as long as 64, 96 as 128
@@ -186,6 +189,9 @@ class GpuDecoder(TorchDecoder):
         self._drawn = torch.zeros((2, self.most_rows), dtype=torch.int32, device=self.device)
         self._results = [torch.zeros_like(self._drawn, device="cpu") for _ in range(_RING)]
         self._turn = 0
+        self._taken = torch.zeros(self.most_rows, dtype=torch.int32, device=self.device)  # the rows' input tokens
+        self._shaper = Shaper(self.most_rows, config.vocab_size, self.device)
+        self._shaping: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}  # by rows, and whether some row has top-k
         self.adapters = GpuAdapters(config, adapter_pages, self.device, dtype)
         self._adapter_inputs = _AdapterInputs(self.adapters.num_pages, self.device)
         self._low = self._empty(self.most_rows * _MOST_MATRICES * _MOST_RANKS)
@@ -231,6 +237,11 @@ class GpuDecoder(TorchDecoder):
                 with torch.cuda.graph(graph, stream=stream):
                     self._decode(bucket, changed)
                 self._graphs[bucket, changed] = graph
+                for has_k in () if changed else (False, True):
+                    self._draw_shaped(bucket, has_k=has_k)
+                    self._shaping[bucket, has_k] = torch.cuda.CUDAGraph()
+                    with torch.cuda.graph(self._shaping[bucket, has_k], stream=stream):
+                        self._draw_shaped(bucket, has_k=has_k)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         for count in _PROMPTS:
             one = torch.tensor([count], dtype=torch.int32)
@@ -239,6 +250,9 @@ class GpuDecoder(TorchDecoder):
             starts = torch.tensor([0, count], dtype=torch.int32)
             tables = torch.zeros((1, width), dtype=torch.int32)
             self._prefill(StepBatch(zeros, zeros, zeros, starts, one, tables, one - 1), placed)
+        logits = torch.zeros((1, self.config.vocab_size), device=self.device)
+        for top_k in (0, 1):
+            self._shaper.draw(logits, [Shaped(Sampling(1.0, top_k), 0.0, (0,), 1, frozenset())])
         self._drawn.copy_(kept)
         torch.cuda.synchronize(self.device)
 
@@ -248,7 +262,7 @@ class GpuDecoder(TorchDecoder):
         inputs, eps = self._inputs, self.config.norm_eps
         chained = self.device.type == "cuda"
         hidden, normed = self._hidden[:rows], self._normed[:rows]
-        norm.embed(inputs.tokens, self._table, hidden, inputs.sources, self._drawn[0])
+        norm.embed(inputs.tokens, self._table, hidden, inputs.sources, self._drawn[0], self._taken)
 
         def product(
             layer: int,
@@ -291,6 +305,12 @@ class GpuDecoder(TorchDecoder):
         tokens, peaks = self._drawn[0], self._drawn[1].view(torch.float32)
         sampling.draw(logits, inputs.temperatures, inputs.uniforms, tokens, peaks, self._sample_space, chained=chained)
 
+    def _draw_shaped(self, rows: int, *, has_k: bool) -> None:
+        """Draw again for those rows that were placed in `_shaper`."""
+        tokens, peaks = self._drawn[0], self._drawn[1].view(torch.float32)
+        positions, chained = self._inputs.positions, self.device.type == "cuda"
+        self._shaper.run(self._logits[:rows], self._taken, positions, tokens, peaks, has_k=has_k, chained=chained)
+
     def _terms(
         self, layer: int, group: int, rows: low_rank.Rows, memory: Tensor, count: int, ranks: int
     ) -> low_rank.Terms:
@@ -321,6 +341,12 @@ class GpuDecoder(TorchDecoder):
             self._graphs[bucket, changed].replay()
         else:
             self._decode(bucket, changed)
+        if any(row.shaped is not None for row in rows):
+            has_k = self._shaper.place([(row.shaped, row.position, row.source < 0) for row in rows], bucket)
+            if self.device.type == "cuda":
+                self._shaping[bucket, has_k].replay()
+            else:
+                self._draw_shaped(bucket, has_k=has_k)
 
     def _place(self, stacks: Sequence[Stack]) -> Placed | None:
         """Load the adapters. Where they change other matrices than those before, or get other memory, prepare that."""
@@ -334,6 +360,19 @@ class GpuDecoder(TorchDecoder):
         if self.device.type == "cuda" and (self._buckets[0], changed) not in self._graphs:
             self._prepare(changed, Placed(placed.pages, (0,), (max(placed.counts),)))
         return placed
+
+    def can_draw(self, sampling: Sampling, stop_ids: frozenset[int]) -> bool:
+        """Whether `launch` and `draw_shaped` draw for such a request."""
+        return can_shape(sampling, stop_ids, self.config.vocab_size)
+
+    def draw_shaped(self, logits: Tensor, rows: Sequence[Shaped]) -> tuple[list[int], list[float]]:
+        """Draw a token from each row, exactly as a decode step does. Return the tokens and the largest logits after all
+        changes."""
+        return self._shaper.draw(logits, rows)
+
+    def forget(self) -> None:
+        """Count the tokens of all sequences anew: a step may have been undone."""
+        self._shaper.forget()
 
     def spare_block(self, row: int) -> int:
         """Return a block for the token of this row of a launch, if the row has no block for it yet."""

@@ -6,7 +6,7 @@ only slots of tokens that no sequence has, and every later step runs after it.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from math import inf
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
@@ -16,10 +16,11 @@ from specialist.adapters.adapter import Adapter
 from specialist.adapters.store import AdapterStore, DeviceSlots
 from specialist.engines.base import Completion
 from specialist.engines.native.engine import Decoder, NativeEngine, StepBatch
+from specialist.engines.native.shaped_draw import Shaped, is_plain, shaped_of
 from specialist.ops.reference.sampling import SampledToken, SampleRow, logits_fault, sample, uniform
 from specialist.scheduling.sequence import Request, Sampling
 from specialist.scheduling.sequence import Sequence as Tracked
-from specialist.scheduling.step import Row, RowFault, Step, StepOutcome
+from specialist.scheduling.step import Rollback, Row, RowFault, Step, StepOutcome
 
 
 class DecodeRow(NamedTuple):
@@ -32,6 +33,7 @@ class DecodeRow(NamedTuple):
     temperature: float = 0.0
     uniform: float = 0.0
     adapters: tuple[Adapter, ...] = ()
+    shaped: Shaped | None = None  # if more than the temperature matters
 
 
 class Arriving(Protocol):
@@ -63,6 +65,15 @@ class AheadDecoder(Decoder, Protocol):
     ) -> tuple[list[int], list[float]]:
         """Draw a token from each row, exactly as a decode step does. Return the tokens and the largest logits."""
 
+    def can_draw(self, sampling: Sampling, stop_ids: frozenset[int]) -> bool:
+        """Whether `launch` and `draw_shaped` draw for such a request."""
+
+    def draw_shaped(self, logits: Tensor, rows: Sequence[Shaped]) -> tuple[list[int], list[float]]:
+        """The same as `draw`, for changed distributions: `logits` change, and the largest ones are those after that."""
+
+    def forget(self) -> None:
+        """Count the tokens of all sequences anew: a step may have been undone."""
+
 
 class _Place(NamedTuple):
     """A row of a launched step."""
@@ -76,19 +87,6 @@ class _Place(NamedTuple):
 class _Launched(NamedTuple):
     places: dict[Tracked, _Place]
     drawn: Arriving
-
-
-@lru_cache(1024)
-def _draws_on_device(sampling: Sampling) -> bool:
-    return sampling == Sampling(temperature=sampling.temperature)
-
-
-def _is_simple(request: Request) -> bool:
-    return request.guide is None and request.hidden_sum is None and _draws_on_device(request.sampling)
-
-
-def _is_simple_row(row: SampleRow) -> bool:
-    return row.guide is None and _draws_on_device(row.sampling)
 
 
 class GpuEngine(NativeEngine):
@@ -117,7 +115,8 @@ class GpuEngine(NativeEngine):
         places = [launched.places[row.sequence].row for row in step.rows]
         self._tokens = {row.sequence: tokens[place] for row, place in zip(step.rows, places, strict=True)}
         sampled: tuple[tuple[int, ...] | RowFault, ...] = tuple(
-            logits_fault(peaks[place], peaks[place]) or (tokens[place],) for place in places
+            _fault(peaks[place], row.sequence.request.sampling) or (tokens[place],)
+            for place, row in zip(places, step.rows, strict=True)
         )
         return (Completion(step, StepOutcome(sampled)),)
 
@@ -128,32 +127,52 @@ class GpuEngine(NativeEngine):
         return tuple(self.adapters.get(digest) for digest in request.lane.adapters)
 
     def _sample_here(self, logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | RowFault]:
-        """Sample simple rows as a plain decode step does, whatever the other rows are: by the same kernel."""
-        simple = [index for index, row in enumerate(rows) if _is_simple_row(row)]
-        if not simple:
-            return sample(logits, rows)
-        picked = logits if len(simple) == len(rows) else logits[simple]
-        temperatures = [rows[index].sampling.temperature for index in simple]
-        uniforms = [
-            uniform(rows[index].seed, len(rows[index].tokens)) if temperature else 0.0
-            for index, temperature in zip(simple, temperatures, strict=True)
-        ]
-        drawn = zip(*self._gpu.draw(picked, temperatures, uniforms), strict=True)
-        found: dict[int, SampledToken | RowFault] = {
-            index: logits_fault(peak, peak) or SampledToken(token, None)
-            for index, (token, peak) in zip(simple, drawn, strict=True)
-        }
-        others = [index for index in range(len(rows)) if index not in found]
+        """Sample as a plain decode step does, whatever the other rows are, by the same kernels: all rows that these can
+        draw for."""
+        found: dict[int, SampledToken | RowFault] = {}
+        plain, shaped = [], dict[int, Shaped]()
+        for index, row in enumerate(rows):
+            if row.guide is None and is_plain(row.sampling):
+                plain.append(index)
+            elif self._gpu.can_draw(row.sampling, row.stop_ids):
+                try:
+                    shaped[index] = Shaped.of(row, logits.shape[1])
+                except Exception as error:  # a row's own settings must not break other rows
+                    found[index] = RowFault(f"{type(error).__name__}: {error}")
+        others = [index for index in range(len(rows)) if not (index in found or index in shaped or index in plain)]
         if others:
             found |= zip(others, sample(logits[others], [rows[index] for index in others]), strict=True)
+
+        def keep(places: Sequence[int], drawn: tuple[list[int], list[float]]) -> None:
+            for index, token, peak in zip(places, *drawn, strict=True):
+                found[index] = _fault(peak, rows[index].sampling) or SampledToken(token, None)
+
+        if plain:
+            heat = [rows[index].sampling.temperature for index in plain]
+            noise = [uniform(rows[i].seed, len(rows[i].tokens)) if t else 0.0 for i, t in zip(plain, heat, strict=True)]
+            keep(plain, self._gpu.draw(_pick(logits, plain), heat, noise))
+        if shaped:
+            keep(list(shaped), self._gpu.draw_shaped(_pick(logits, list(shaped)), list(shaped.values())))
         return [found[index] for index in range(len(rows))]
+
+    def discard(self, rollbacks: Iterable[Rollback]) -> None:
+        undone = list(rollbacks)
+        if undone:
+            self._ahead, self._is_decoding = None, False  # so that the next decode step starts from known tokens
+            self._gpu.forget()
+        super().discard(undone)
 
     def _is_plain_decode(self, step: Step) -> bool:
         if len(step.rows) > self._gpu.most_rows:
             return False
         return all(
-            len(row.tokens) == 1 and row.num_samples == 1 and _is_simple(row.sequence.request) for row in step.rows
+            len(row.tokens) == 1 and row.num_samples == 1 and self._is_simple(row.sequence.request) for row in step.rows
         )
+
+    def _is_simple(self, request: Request) -> bool:
+        if request.guide is not None or request.hidden_sum is not None:
+            return False
+        return is_plain(request.sampling) or self._gpu.can_draw(request.sampling, request.stop_ids)
 
     def _take(self, rows: Sequence[Row]) -> _Launched:
         """Return the launch that computes these rows: the prediction if it was right, otherwise a new one."""
@@ -201,8 +220,18 @@ class GpuEngine(NativeEngine):
             temperature = request.sampling.temperature
             drawn = uniform(request.seed, row.start + 1) if temperature else 0.0
             own = self._stack(request) if request.lane.adapters else ()
-            inputs.append(DecodeRow(row.token, row.source, row.start, blocks, temperature, drawn, own))
+            shaped = shaped_of(request, drawn, row.sequence.chain.view(), row.sequence)
+            inputs.append(DecodeRow(row.token, row.source, row.start, blocks, temperature, drawn, own, shaped))
         return _Launched(places, self._gpu.launch(inputs))
+
+
+def _pick(logits: Tensor, rows: list[int]) -> Tensor:
+    return logits if len(rows) == len(logits) else logits[rows]
+
+
+def _fault(peak: float, sampling: Sampling) -> RowFault | None:
+    """`peak` is the largest logit after all changes."""
+    return logits_fault(0.0 if peak == -inf and not is_plain(sampling) else peak, peak)
 
 
 class _Next(NamedTuple):

@@ -73,24 +73,31 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, *, chained: boo
 
 
 @triton.jit
-def _embed(tokens, sources, sampled, table, out, SIZE: tl.constexpr, BLOCK: tl.constexpr, FED: tl.constexpr):
+def _embed(tokens, sources, sampled, taken, table, out, SIZE: tl.constexpr, BLOCK: tl.constexpr, FED: tl.constexpr):
     row = tl.program_id(0)
     token = tl.load(tokens + row)
     if FED:
         source = tl.load(sources + row)
         if source >= 0:
             token = tl.load(sampled + source)
+        tl.store(taken + row, token)
     columns = tl.arange(0, BLOCK)
     values = tl.load(table + token.to(tl.int64) * SIZE + columns, mask=columns < SIZE)
     tl.store(out + row.to(tl.int64) * SIZE + columns, values, mask=columns < SIZE)
 
 
 def embed(
-    tokens: Tensor, table: Tensor, out: Tensor, sources: Tensor | None = None, sampled: Tensor | None = None
+    tokens: Tensor,
+    table: Tensor,
+    out: Tensor,
+    sources: Tensor | None = None,
+    sampled: Tensor | None = None,
+    taken: Tensor | None = None,
 ) -> Tensor:
     """Look up rows of `table` for `tokens` int32 [T]. Where `sources` int32 [T] is not negative, take instead the token
-    at that place of `sampled`."""
+    at that place of `sampled`, and write the tokens to `taken`."""
     size = table.shape[1]
     launch: Any = _embed[(len(out),)]
-    launch(tokens, sources, sampled, table, out, SIZE=size, BLOCK=triton.next_power_of_2(size), FED=sampled is not None)
+    block, is_fed = triton.next_power_of_2(size), sampled is not None
+    launch(tokens, sources, sampled, taken, table, out, SIZE=size, BLOCK=block, FED=is_fed)
     return out

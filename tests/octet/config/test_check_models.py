@@ -167,3 +167,18 @@ def test_replicas_elsewhere_and_simulated_ones_are_not_opened(tmp_path: Path) ->
         tmp_path, "default: a\nspecialists:\n  a: {addresses: ['x:1'], model: gone}\n  b: {engine: sim}\n"
     )
     assert check(str(path), "--models") == 0
+
+
+def test_weights_must_fit_into_their_share_of_the_card(
+    tmp_path: Path, model: ModelConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "device: cuda\nmodel: tiny\ndefault: a\nspecialists:\n  a: {memory_fraction: 0.25}\n  b: {}\n"
+    sizes = {"cuda:0": 4 << 30}
+    monkeypatch.setattr("specialist.server.model_check.card_bytes", sizes.get)
+    (line,) = problems(tmp_path, text, capsys, "--models")
+    assert line == (
+        "5: specialists.a.memory_fraction cannot be served: "
+        "0.0 GiB of weights and a margin of 1.0 GiB exceed 1.0 GiB of the card"
+    )
+    sizes.clear()  # a machine without this card cannot tell
+    assert check(str(config_file(tmp_path, text)), "--models") == 0
