@@ -1,6 +1,6 @@
 """The cost of scheduling itself: a step, a submission, a cancellation."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as ListLike
 from dataclasses import replace
 from functools import partial
@@ -85,7 +85,12 @@ class ConstantProposer:
     def __init__(self, token: int) -> None:
         self._token = token
 
-    def propose(self, tokens: ListLike[int], limit: int) -> tuple[int, ...]:
+    def observe(self, num_tokens: int, seconds: float) -> None: ...
+
+    def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
+        return {seq: self._guess(seq, limit) for seq, limit in limits.items()}
+
+    def _guess(self, seq: Sequence, limit: int) -> tuple[int, ...]:
         return (self._token,) * limit
 
 

@@ -1,5 +1,5 @@
-"""The limit of a prompt, ranges of numbers, and values shortened for messages. Imports nothing from Octet: every
-package uses it."""
+"""The limits of prompts and guesses, ranges of numbers, and values shortened for messages. Imports nothing from Octet:
+every package uses it."""
 
 from math import isfinite
 from typing import NamedTuple
@@ -7,6 +7,7 @@ from typing import NamedTuple
 MAX_PROMPT_BYTES = 2_000_000
 """All text of a prompt or conversation together, with template and body applied. It is the same over gRPC and HTTP, for
 jobs and for the command line."""
+MAX_DRAFT_WINDOW = 64  # tokens that a step may guess ahead for one request
 _MAX_SHOWN = 60
 
 

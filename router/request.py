@@ -321,6 +321,7 @@ class Request:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     context_size: int | None = None
+    draft_window: int | None = None
     priority: int = 5
     session: Session = NO_SESSION
     tenant_salt: bytes = b""  # includes the caller's tenant

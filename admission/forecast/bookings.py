@@ -107,6 +107,7 @@ class Booking:
     owner: str = ""  # the caller that may get a place
     waits: float | None = None  # seconds that its caller waits for a place before its time limits count; None: no place
     place: str = ""  # the key of the place that is kept for this request
+    draft_window: int = 0  # the most tokens that a step guesses ahead
 
 
 class BookedRequest:

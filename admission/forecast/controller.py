@@ -273,6 +273,8 @@ class AdmissionController:
     ) -> Admit:
         """`quiet` is the estimate without further arrivals, if it was computed before."""
         now, leaving = forecast.now, shed + suspended
+        if (prices := self.estimator.stated_prices) is not None:  # deadlines do not count on drafts, the outlook does
+            forecast, quiet = self.forecast(now, forecast.bookings, prices, request) or forecast, None
         if quiet is None:
             quiet = estimate_bound(forecast.simulate(request, leaving, until=request), request)
         busy = forecast.simulate(request, leaving, self.demand.usual_arrivals(now), until=request)
@@ -405,9 +407,14 @@ class AdmissionController:
         """Remove a request that ended in an unknown way."""
         self.bookings.remove(key)
 
-    def report_step(self, shape: StepShape, seconds: float, num_rows: int, pace: StepPace, now: float) -> None:
-        """`seconds` counts from the end of the previous step or, after a pause, from the start of this step."""
+    def report_step(
+        self, shape: StepShape, seconds: float, num_rows: int, pace: StepPace, now: float, kept: float | None = None
+    ) -> None:
+        """`seconds` counts from the end of the previous step or, after a pause, from the start of this step. `kept` is
+        the mean number of tokens that answers gained; None if none did."""
         self.estimator.add(shape, seconds)
+        if kept is not None and not shape.prefill:
+            self.estimator.add_drafts(shape.tokens / num_rows, kept)
         self._measured_at = now
         self._pace = pace
         self.demand.add_step(now, is_prefill=shape.prefill, num_rows=num_rows, seconds=seconds)

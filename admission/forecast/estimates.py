@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from math import ceil, exp, inf
 from typing import NamedTuple
@@ -92,6 +92,7 @@ _DECODE_UNITS: Vector = (1.0, 8.0, 8.0 * 512.0)
 _ENOUGH_STEPS = 2  # steps of each kind to measure before prices are known
 _OUTLIER = 4.0  # a step whose error is this many times the usual error counts for less
 _PACE_MEMORY = 2.0  # seconds of steps: the machine's pace is that of about the last seconds
+_NEW_DRAFTS, _DRAFTS_MATTER = 0.02, 1.02  # the weight of the newest step; kept tokens that change an outlook
 _LONGEST_STALL = 1.0  # seconds: longer ones are failures of the machine, which no reserve can cover
 _LONGEST = 5.0  # a step counts for at most this many times its expected duration
 _STRETCH = 16  # steps in a stretch: errors are measured over a stretch, because those of single steps partly cancel out
@@ -121,6 +122,7 @@ class Estimator:
         self._stretches = RecentValues(64)
         self._expected = self._spent = 0.0
         self._num_in_stretch = 0
+        self._computed = self._kept = 1.0  # tokens of each row of a decode step
         self._prices: StepPrices | None = calibrated
         self.cheapest: StepPrices | None = calibrated  # the prices when the replica was fastest
 
@@ -133,6 +135,24 @@ class Estimator:
             ):
                 self.cheapest = self._prices
         return self._prices
+
+    @property
+    def stated_prices(self) -> StepPrices | None:
+        """The prices of rounds of one token for each request, if drafts save as many steps as lately; None if they save
+        none. A single request may gain nothing from drafts, so that no deadline may count on these prices."""
+        prices, computed, kept = self.prices, self._computed, self._kept
+        if prices is None or kept < _DRAFTS_MATTER:
+            return None
+        decode = {
+            "decode_token": computed / kept * prices.decode_token,
+            "decode_pair": computed / kept * prices.decode_pair,
+        }
+        return replace(prices, decode_step=prices.decode_step / kept, **decode)
+
+    def add_drafts(self, computed: float, kept: float) -> None:
+        """Record how many tokens of each request a decode step computed, and how many of them answers gained."""
+        self._computed += _NEW_DRAFTS * (computed - self._computed)
+        self._kept += _NEW_DRAFTS * (kept - self._kept)
 
     def _fitted(self) -> StepPrices | None:
         if min(self._num_measured.values()) < _ENOUGH_STEPS:

@@ -26,6 +26,9 @@ class SimulatedRequest:
         self.is_urgent = request.is_urgent
         self.slots = request.slots  # for all tokens except shared ones; while it decodes, for those computed at `since`
         self.shared = request.shared
+        booking = request.booking
+        self.entry_slots = max(1, min(1 + booking.draft_window, booking.max_tokens - request.generated))
+        """Slots that it needs when it enters, besides those for known tokens: one for the next token, and drafts."""
         self.left: float = request.prompt_left  # prompt tokens to compute
         self.to_go = request.expected_left  # answer tokens to come, as of the last time it was not decoding
         self.num_total = request.booking.prompt_tokens + request.generated + request.expected_left
@@ -41,8 +44,8 @@ class SimulatedRequest:
 
 
 class SimulatedPool:
-    """Counts whole blocks, as the real pool does. From the start, a prompt has blocks for all its tokens and for the
-    first answer token. A decoding request takes another block when its last one is full."""
+    """Counts whole blocks, as the real pool does. From the start, a prompt has blocks for all its tokens, for the first
+    answer token and for drafts. A decoding request takes another block when its last one is full."""
 
     def __init__(
         self,
@@ -57,7 +60,8 @@ class SimulatedPool:
         self._entry_blocks = capacity.num_blocks - capacity.headroom
         self._heirs: dict[BookedRequest, SimulatedRequest] = {}  # the present holder of blocks, by their first holder
         self.used_slots = 0.0
-        self._beyond_full = 1 + 1 / capacity.block_size  # the most blocks that a request holds besides its full ones
+        most_slots = max((job.entry_slots for job in jobs.values()), default=1)
+        self._beyond_full = 1 + most_slots / capacity.block_size  # the most blocks of a request besides its full ones
 
     def count_shortage(self, job: SimulatedRequest, rounds: float) -> int:
         """Return how many more blocks must be free after `rounds` rounds for the job to enter."""
@@ -65,15 +69,16 @@ class SimulatedPool:
 
     def count_held(self, job: SimulatedRequest, rounds: float) -> int:
         """Return how many blocks a running job alone holds after `rounds` rounds."""
-        slots = job.slots + 1 if job in self._prompts else job.slots + rounds - _EPSILON - job.since
+        is_prompt = job in self._prompts
+        slots = job.slots + job.entry_slots if is_prompt else job.slots + rounds - _EPSILON - job.since
         running = [*self._prompts, *(each for _, _, each in self._decoding)] if job.has_sharers else []
         passed_on = max((each.shared for each in running if each.holder is job), default=0)
         return ceil(slots / self._block_size) - int(passed_on // self._block_size)
 
     def _room_besides(self, job: SimulatedRequest) -> int:
-        """Return how many blocks others may hold when the job enters: not its own, for its prompt and a token, and not
-        the headroom."""
-        slots = job.slots + 1
+        """Return how many blocks others may hold when the job enters: not its own, for its prompt, a token and its
+        drafts, and not the headroom."""
+        slots = job.slots + job.entry_slots
         if job.shared:
             slots += job.shared - self._find_holder(job)[1]
         return self._entry_blocks - ceil(slots / self._block_size)
@@ -100,7 +105,7 @@ class SimulatedPool:
     def _count_blocks(self, rounds: float) -> int:
         """Blocks in use after `rounds` rounds."""
         size, rounds = self._block_size, rounds - _EPSILON
-        prompts = sum(-((-job.slots - 1) // size) for job in self._prompts)
+        prompts = sum(-((-job.slots - job.entry_slots) // size) for job in self._prompts)
         return int(prompts + sum(-((job.since - job.slots - rounds) // size) for _, _, job in self._decoding))
 
     def add_running(self, job: SimulatedRequest) -> None:

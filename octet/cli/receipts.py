@@ -325,8 +325,9 @@ def format_tokens(usage: Usage) -> str:
     miss = "" if usage.miss_reason in ("", "no_session") else f", the rest not: {usage.miss_reason}"
     speed = "" if usage.tokens_per_second is None else f", {usage.tokens_per_second:.1f} tok/s"
     preempted = "" if usage.timings.preempted is None else f" for {format_seconds(usage.timings.preempted)}"
+    drafts = f" ({usage.accepted_tokens} of {usage.drafted_tokens} drafts right)" if usage.drafted_tokens else ""
     return (
         f"{usage.prompt_tokens} prompt ({usage.cache_hit_tokens} cached{miss}), "
-        f"{usage.completion_tokens} generated{speed}, {usage.finish_reason or 'unfinished'}, "
+        f"{usage.completion_tokens} generated{drafts}{speed}, {usage.finish_reason or 'unfinished'}, "
         f"preempted {usage.times_preempted} times{preempted}"
     )

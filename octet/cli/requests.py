@@ -31,7 +31,8 @@ Nothing is generated."""
 _ROUTER_ONLY = ("intent", "force", "exclude", "template", "body", "session", "user", "max_experts", "validate")
 _PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 FLOAT_OPTIONS = ("temperature", "top_p", "min_p", "typical_p", *_PENALTIES)
-INTEGER_OPTIONS = ("max_tokens", "min_tokens", "top_k", "seed", "priority", "context_size", "max_experts")
+_LENGTHS = ("max_tokens", "min_tokens", "context_size", "draft_window")
+INTEGER_OPTIONS = (*_LENGTHS, "top_k", "seed", "priority", "max_experts")
 TIMEOUT_OPTIONS = ("timeout", "first_token_timeout")
 _ROUTING_OPTIONS = ("intent", "force", "exclude", "template", "max_experts")
 _STRUCTURE_OPTIONS = ("json_object", "json_schema", "regex", "choice")
@@ -84,6 +85,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     option("--stop", "TEXT", "stop string; repeatable", **_LISTED)
     add_flag(group, "--ignore-eos", "do not stop before --max-tokens")
     option("--context-size", "N", "maximum tokens in prompt and answer together", int)
+    option("--draft-window", "N", "most tokens that a step guesses ahead; 0 for none", int)
 
 
 def add_timing_options(parser: Any, subject: str = "the whole answer", *, is_streamed: bool = True) -> None:
@@ -238,8 +240,8 @@ def _generate_on_replica(arguments: argparse.Namespace, text: str) -> int:
 
 
 def _replica_request(arguments: argparse.Namespace, text: str) -> wire.GenerateRequest:
-    names = ("request_id", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "priority")
-    fields: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    names = ("request_id", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos", "context_size", "draft_window")
+    fields: dict[str, Any] = {name: getattr(arguments, name) for name in (*names, "priority")}
     fields |= {f"{name}_ms": _milliseconds(arguments, name) for name in TIMEOUT_OPTIONS}
     sampling = {name: getattr(arguments, name) for name in ("top_k", *FLOAT_OPTIONS)}
     fields |= {"adapters": arguments.adapter, "sampling": wire.Sampling(**sampling)}

@@ -15,6 +15,7 @@ from octet.cli import arguments as cli
 from octet.cli.arguments import Commands, add_flag, add_option, parse_port, parse_positive, parse_seconds
 from octet.config.annotations import parse_hub_reference
 from octet.config.values import parse_number, parse_size
+from octet.limits import MAX_DRAFT_WINDOW
 from octet.rpc.certificates import Tls, add_tls_options
 from octet.rpc.listener import LOOPBACK, Endpoint, check_address_free, check_client_ca_configured
 from octet.telemetry.logs import add_log_options, log_settings, set_up_logging
@@ -32,6 +33,7 @@ second Ctrl-C stops at once.
 Exit status: 0 after a clean shutdown, 1 when the engine died, 2 when an option
 or the model is invalid, 130 after a second Ctrl-C.
 """
+_parse_window = cli.integer_type(0, MAX_DRAFT_WINDOW, f"must be a whole number in [0, {MAX_DRAFT_WINDOW}]")
 _parse_gap = cli.number_type(lambda gap: 0 <= gap <= MAX_PIECE_GAP, f"must be in [0, {MAX_PIECE_GAP:g}] seconds")
 
 
@@ -81,6 +83,8 @@ def _add_capacity_options(group: "argparse._ArgumentGroup") -> None:
     option("--context", "TOKENS", "limit of prompt and answer together (default: the model's limit)", parse_positive)
     option("--max-running", "N", parse=parse_positive)
     option("--max-waiting", "N", parse=parse_positive)
+    about = f"most tokens that a step guesses ahead, 0 to {MAX_DRAFT_WINDOW} (default: 16 on a CPU, else 0)"
+    option("--draft-window", "N", about, _parse_window)
     about = "longest time that one prompt chunk may delay decoding requests (default: %(default)s)"
     option("--itl-budget", "SECONDS", about, parse_seconds, dest="itl_seconds")
     about = "collect the tokens of an answer for up to this long and send them together; 0 sends each at once"

@@ -334,7 +334,10 @@ def _replica_line(replica: ReplicaView, now_ms: int) -> Text:
     wait = "" if load.usual_wait is None else f", usual wait {format_latency(load.usual_wait)}"
     notes = [note for note, holds in (("refusing", load.refusing), ("preempting", load.preempting)) if holds]
     queue = f"{load.running} of {load.max_running} running, {load.waiting} of {load.max_waiting} waiting"
-    return styled(", ".join([f"{name}, {queue}{blocks}{wait}", *notes]), WARNING if notes else style)
+    drafts = ""
+    if load.drafted_tokens:
+        drafts = f", {100 * load.accepted_tokens / load.drafted_tokens:.0f} % of {load.drafted_tokens} drafts right"
+    return styled(", ".join([f"{name}, {queue}{blocks}{wait}{drafts}", *notes]), WARNING if notes else style)
 
 
 def _build_rows(views: Sequence[SpecialistView], selected: str, columns: int) -> tuple[list[Text], list[list[Text]]]:

@@ -354,6 +354,9 @@ def _work(receipt: Receipt) -> Sentences:
     yield f"{prompt} and {computed} {_was(computed)} computed{why}."
     rate = "" if usage.tokens_per_second is None else f", {usage.tokens_per_second:.1f} per second"
     yield f"It generated {pluralize(usage.completion_tokens, 'token')}{rate}."
+    if usage.drafted_tokens:
+        right = f"{usage.accepted_tokens} {_was(usage.accepted_tokens)} right and took no step of their own"
+        yield f"Steps guessed {pluralize(usage.drafted_tokens, 'token')} ahead: {right}."
     if usage.times_preempted == 0:
         yield "It was never preempted."
         return

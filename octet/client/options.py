@@ -173,6 +173,7 @@ class Options(TypedDict, total=False):
     tools: Sequence[ToolDefinition] | None  # tools that the model may call; only with messages
     tool_choice: Literal["auto", "none", "required"] | ToolChoice | None
     context_size: int | None
+    draft_window: int | None  # the most tokens that a step may guess ahead; 0 for none
 
     priority: int | None  # 0 to 9; higher priorities are served first
     timeout: float | None  # seconds for the whole call, including retries and the whole answer

@@ -59,6 +59,8 @@ class Usage(WireRecord):
     cache_hit_tokens: int  # prompt tokens found in the prefix cache
     miss_reason: str  # why the conversation's prefix was not reused; empty if as much as possible was
     times_preempted: int
+    drafted_tokens: int  # tokens that steps guessed ahead
+    accepted_tokens: int  # those of them that were right
     timings: records.ReplicaTimings
 
     @property

@@ -133,6 +133,9 @@ class LoadReport(WireRecord):
     started_unix_ms: int
     # How the supervisor's previous process of this replica ended. Unset for its first process, or without a supervisor.
     previous_end: ProcessEnd | None
+    # Since the start: tokens that steps guessed ahead for requests that have ended, and those of them that were right.
+    drafted_tokens: int
+    accepted_tokens: int
 
 class TokenCount(WireRecord):
     prompt_tokens: int

@@ -141,6 +141,7 @@ def build_replica_request(
         first_token_timeout_ms=first_token_ms,
         tenant_salt=request.tenant_salt,
         context_size=request.context_size,
+        draft_window=request.draft_window,
         session_key=request.session.key,
         structure=request.structure,
     )

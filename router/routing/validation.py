@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 from octet.clock import Clock
-from octet.limits import MAX_PROMPT_BYTES, Range, shorten
+from octet.limits import MAX_DRAFT_WINDOW, MAX_PROMPT_BYTES, Range, shorten
 from octet.rpc.checks import ASSISTANT, FieldChecks, ToolChecks, check_unique, message_texts
 from octet.rpc.messages import copy_message
 from octet.rpc.refusal import deadline_exceeded, invalid_field, prompt_too_large
@@ -38,6 +38,7 @@ RANGES: Mapping[str, Range] = {
     "max_tokens": Range(1, _MAX_TOKENS),
     "min_tokens": Range(0, _MAX_TOKENS),
     "context_size": Range(8, _INT32 - 1),
+    "draft_window": Range(0, MAX_DRAFT_WINDOW),
     "priority": Range(0, 9),
     "timeout_ms": Range(1, MAX_TIMEOUT_MS),
     "first_token_timeout_ms": Range(1, MAX_TIMEOUT_MS),
@@ -139,6 +140,7 @@ class RequestValidator:
             stop=check.stops(message.stop),
             ignore_eos=message.ignore_eos,
             context_size=check.number(message, "context_size"),
+            draft_window=check.number(message, "draft_window"),
             priority=DEFAULT_PRIORITY if priority is None else priority,
             session=identify_session(
                 check.identifier("session_id", message.session_id),
@@ -281,7 +283,7 @@ def _standardize_message(message: wire.Message) -> None:
 
 _NOT_FOR_EMBEDDINGS = (
     *("messages", "tools", "structure", "sampling", "seed", "max_tokens", "min_tokens", "stop", "ignore_eos"),
-    *("context_size", "validate"),
+    *("context_size", "draft_window", "validate"),
 )
 
 

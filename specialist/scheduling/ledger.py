@@ -353,6 +353,8 @@ class Ledger:
         was_prefilling = seq.prefilling
         accepted = accept(row, sampled) if num_drafts else sampled
         emitted, reason = self._cut_at_end(seq, accepted)
+        seq.num_drafted += num_drafts
+        seq.num_accepted += min(len(accepted) - 1, len(emitted)) if num_drafts else 0
         is_first = not seq.num_generated
         seq.append(emitted)
         if is_first and emitted and seq.request.first_deadline is not None:
@@ -413,7 +415,7 @@ class Ledger:
         self.deadlines.discard(seq)
         self.running.discard(seq)
         self._release(seq)
-        self.events.append(Finished(seq.request.request_id, reason, detail))
+        self.events.append(Finished(seq.request.request_id, reason, detail, seq.num_drafted, seq.num_accepted))
         return True
 
     def _release(self, seq: Sequence) -> None:

@@ -51,7 +51,9 @@ class SchedulerReport(NamedTuple):
         if self.step is not None:
             for key, num_left in self.step.prompts_left:
                 controller.report_prompt_left(key, num_left)
-            controller.report_step(self.step.shape, self.step.seconds, len(self.step.keys), self.step.pace, self.at)
+            kept = [len(event.tokens) for event in self.events if isinstance(event, Emitted)]
+            step, mean = self.step, sum(kept) / len(kept) if kept else None
+            controller.report_step(step.shape, step.seconds, len(step.keys), step.pace, self.at, mean)
         for event in self.events:
             if isinstance(event, Finished):
                 whole = event.reason in ("stop", "length")
@@ -99,9 +101,7 @@ def step_in_flight(scheduler: Scheduler) -> StepInFlight | None:
     if step is None:
         return None
     prefill = step.mode == "prefill"
-    tokens = {
-        row.sequence.request.request_id: len(row.tokens) if prefill else max(1, row.num_samples) for row in step.rows
-    }
+    tokens = {row.sequence.request.request_id: len(row.tokens) if prefill else 1 for row in step.rows}
     return StepInFlight(step_shape(step, switched=False), step.started_at, tokens)
 
 
@@ -168,6 +168,7 @@ def make_booking(
         exact=not request.stop_ids if exact is None else exact,
         shadow=shadow,
         adapters=turn_stack(request, mixes_adapters=mixes_adapters),
+        draft_window=request.draft_window,
         caller=caller,
         owner=owner,
         waits=waits,

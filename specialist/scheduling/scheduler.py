@@ -48,7 +48,8 @@ class SchedulerConfig:
     lane: Lane  # the bare lane of the replica: specialist and model revision
     kv_dtype: str = "float32"
     max_running: int = 32
-    max_step_tokens: int = 2048  # the most prompt tokens in a step while no request decodes
+    max_step_tokens: int = 2048
+    """The most prompt tokens in a step while no request decodes; drafts do not make a step larger either."""
     watermark: float = 0.05
     """Share of the pool that an admission leaves free while others run, so that running sequences can grow."""
     age_bound: int = 8  # how many turns a prompt or an adapter stack may be passed over
@@ -94,7 +95,7 @@ class Scheduler:
         self.budget = budget or FixedBudget(256)
         self.hold = hold
         self.states = states or PureAttention(pool)
-        self.rows = RowBuilder(pool, proposer)
+        self.rows = RowBuilder(pool, proposer, config.max_step_tokens)
         self.ledger = Ledger(pool, self.states, config.age_bound)
         self.waiting = self.ledger.waiting
         self.running = self.ledger.running
@@ -260,9 +261,14 @@ class Scheduler:
         if was_chunk and isinstance(outcome, StepOutcome):
             num_tokens, seconds = self._computed
             self._computed = (num_tokens + step.num_tokens, seconds + self.clock.now() - step.started_at)
-        elif self.hold is not None and isinstance(outcome, StepOutcome):
-            self.hold.observe(self.clock.now() - step.started_at)
+        num_known = sum(row.sequence.num_tokens for row in step.rows)
         rollbacks = self.ledger.settle(step, outcome)
+        if not was_chunk and isinstance(outcome, StepOutcome):
+            seconds = self.clock.now() - step.started_at
+            self.rows.observe(step, seconds)
+            if self.hold is not None:
+                num_kept = sum(row.sequence.num_tokens for row in step.rows) - num_known
+                self.hold.observe(seconds * len(step.rows) / max(num_kept, len(step.rows)))
         if was_chunk:
             self._num_chunked += step.num_tokens
             self._end_chunk()

@@ -5,12 +5,15 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from admission.policy import is_urgent, rank_request
 from kvpool import BlockTable, InvariantViolation, TokenChain
 from octet.clock import earliest
 from octet.identity import Lane
+
+if TYPE_CHECKING:
+    from specialist.scheduling.drafting import OwnText
 
 
 class RequestRefused(ValueError):
@@ -203,7 +206,8 @@ class Sequence:
 
     __slots__ = (
         *("chain", "draft_window", "finish_reason", "index", "is_urgent", "max_total_tokens", "nearest_deadline"),
-        *("num_computed", "num_scheduled", "num_tokens", "rank", "request", "saved", "snapshot_at"),
+        *("num_accepted", "num_computed", "num_drafted", "num_scheduled", "num_tokens", "own_text", "rank", "request"),
+        *("saved", "snapshot_at"),
         *("stack", "state", "suspect", "suspended_for", "table", "times_preempted"),
     )
 
@@ -228,6 +232,9 @@ class Sequence:
         self.num_tokens = len(chain)
         self.num_computed = 0
         self.num_scheduled = 0
+        self.num_drafted = 0  # tokens that were guessed
+        self.num_accepted = 0  # those that were right
+        self.own_text: OwnText | None = None  # set by the proposer that copies from it
         self.table: BlockTable | None = None
         self.times_preempted = 0
         self.finish_reason: FinishReason | None = None
@@ -267,8 +274,9 @@ class Sequence:
 
     @property
     def reserve(self) -> int:
-        """Slots that the sequence needs before it may run: known tokens, the next one, and the draft window."""
-        return self.num_tokens + 1 + self.draft_window
+        """Slots that the sequence needs before it may run: known tokens, the next one, and the draft window, as far as
+        the answer may reach."""
+        return max(self.num_tokens + 1, min(self.num_tokens + 1 + self.draft_window, self.max_total_tokens))
 
     def running_table(self) -> BlockTable:
         if self.table is None:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Mapping
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 from math import inf
@@ -112,6 +113,8 @@ class Finished(NamedTuple):
     request_id: str
     reason: FinishReason
     detail: str
+    num_drafted: int = 0  # tokens that were guessed
+    num_accepted: int = 0  # those that were right, so that they took no step of their own
 
 
 Event = Submitted | Admitted | Preempted | Emitted | Finished
@@ -192,9 +195,12 @@ class Rollback(NamedTuple):
 
 
 class Proposer(Protocol):
-    def propose(self, tokens: Tokens[int], limit: int) -> tuple[int, ...]:
-        """Guess up to `limit` tokens that may follow `tokens`. Return an empty tuple if there is no good guess.
-        `tokens` is the sequence's own memory, which must not be changed or kept."""
+    def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> Mapping[Sequence, Tokens[int]]:
+        """Guess which tokens may follow those of each sequence: at most its limit, and at most `most` in all. The step
+        has `num_rows` rows. The sequences must not be changed, except for their `own_text`."""
+
+    def observe(self, num_tokens: int, seconds: float) -> None:
+        """Learn how long a step of decode rows took, of `num_tokens` with their drafts."""
 
 
 def accept(row: Row, sampled: tuple[int, ...]) -> tuple[int, ...]:
@@ -211,16 +217,43 @@ Drafts = dict[Sequence, tuple[int, ...]]
 
 
 class RowBuilder:
-    def __init__(self, pool: BlockPool, proposer: Proposer | None) -> None:
+    def __init__(self, pool: BlockPool, proposer: Proposer | None, max_step_tokens: int) -> None:
         self._pool = pool
         self._proposer = proposer
+        self._max_step_tokens = max_step_tokens
         self.num_failed_proposals = 0
 
     def drafts(self, seqs: list[Sequence]) -> Drafts:
-        """Return drafts for the sequences that speculate, never beyond the maximum length of an answer."""
+        """Return drafts for the sequences that speculate, never beyond the maximum length of an answer, nor more than
+        fit into a step."""
         if self._proposer is None:
             return {}
-        return {seq: self._propose(seq, self._proposer) for seq in seqs if seq.draft_window and not seq.suspect}
+        room = self._max_step_tokens - len(seqs)
+        limits = {seq: limit for seq in seqs if (limit := self._most_drafts(seq, room)) > 0}
+        if not limits:
+            return {}
+        try:
+            proposed = self._proposer.propose(limits, len(seqs), room)
+            drafts = {}
+            for seq, tokens in proposed.items():
+                drafts[seq] = as_tokens(tokens[: min(limits[seq], room)])
+                room -= len(drafts[seq])
+            return drafts
+        except Exception:  # a failed guess must not end a request
+            self.num_failed_proposals += 1
+            return {}
+
+    @staticmethod
+    def _most_drafts(seq: Sequence, room: int) -> int:
+        return 0 if seq.suspect else min(seq.draft_window, seq.max_total_tokens - seq.num_tokens - 1, room)
+
+    def observe(self, step: Step, seconds: float) -> None:
+        if self._proposer is None:
+            return
+        try:
+            self._proposer.observe(step.num_tokens, seconds)
+        except Exception:
+            self.num_failed_proposals += 1
 
     def growing(self, seqs: list[Sequence], drafts: Drafts) -> dict[Sequence, int]:
         """Return how many new blocks each sequence needs for its next row; sequences that need none are left out."""
@@ -243,16 +276,6 @@ class RowBuilder:
             self._pool.grow(table, stop)
         seq.num_scheduled = len(tokens)
         return Row(seq, table, start, tokens, len(drafts), num_samples)
-
-    def _propose(self, seq: Sequence, proposer: Proposer) -> tuple[int, ...]:
-        limit = min(seq.draft_window, seq.max_total_tokens - seq.num_tokens - 1)
-        if limit <= 0:
-            return ()
-        try:
-            return as_tokens(proposer.propose(seq.chain.view(), limit)[:limit])
-        except Exception:  # a failed guess must not end the request
-            self.num_failed_proposals += 1
-            return ()
 
 
 class PrefillBudget(Protocol):

@@ -18,7 +18,7 @@ from octet.telemetry.distributions import Histogram
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.scheduler import Scheduler
 from specialist.scheduling.sequence import FinishReason
-from specialist.scheduling.step import Admitted, Mode, PreemptionCause, Step
+from specialist.scheduling.step import Admitted, Finished, Mode, PreemptionCause, Step
 from specialist.server.replica import AssembledReplica
 from specialist.server.served_request import RequestUsage
 from specialist.server.settings import ServiceSettings
@@ -110,6 +110,8 @@ class StepMeter:
         self.times_preempted = 0
         self.prompt_tokens = 0
         self.cache_hit_tokens = 0  # how many of the prompt tokens were hits
+        self.drafted_tokens = 0
+        self.accepted_tokens = 0  # how many of the drafted tokens were right
 
     def record_step(self, step: Step, num_emitted: int, seconds: float) -> None:
         """Record a committed step. A row that failed adds time, but no tokens."""
@@ -135,8 +137,10 @@ class StepMeter:
         self.times_preempted += 1
         self.preempted_at = self._clock.now()
 
-    def record_end(self) -> None:
+    def record_end(self, event: Finished) -> None:
         """Record the end of a request. The drain rate is the number of requests that end per second of busy time."""
+        self.drafted_tokens += event.num_drafted
+        self.accepted_tokens += event.num_accepted
         now = self._clock.now()
         if self._busy_since is not None:
             self.drain.add(1, now - self._busy_since)
@@ -171,6 +175,8 @@ def measure_load(scheduler: Scheduler, meter: StepMeter) -> LoadSnapshot:
         prompt_tokens=meter.prompt_tokens,
         cache_hit_tokens=meter.cache_hit_tokens,
         evicted_blocks=pool.counters.evictions,
+        drafted_tokens=meter.drafted_tokens,
+        accepted_tokens=meter.accepted_tokens,
     )
     return LoadSnapshot(report, meter.preempted_at)
 

@@ -64,6 +64,8 @@ def _engine_source(families: _SpecialistFamilies, service: SpecialistService) ->
     yield families.gauge("step_under_way_seconds", text, step_seconds)
     text = "Step results that arrived late or twice and were ignored."
     yield families.counter("stale_commits_total", text, scheduler.num_stale_commits)
+    text = "Steps without drafts because the proposer of drafts failed."
+    yield families.counter("failed_proposals_total", text, scheduler.rows.num_failed_proposals)
     text = "Saved recurrent states that could not be used."
     yield families.counter("unusable_snapshots_total", text, scheduler.num_unusable_snapshots)
     yield from _request_families(families, counters)
@@ -152,6 +154,10 @@ def _load_source(families: _SpecialistFamilies, service: SpecialistService) -> F
     blocks = [(("free",), report.blocks.free), (("cached",), report.blocks.cached), (("used",), report.blocks.used)]
     text = "Blocks of the KV pool: free, cached (unused but reusable), used."
     yield families.gauges("kv_blocks", text, ("state",), blocks)
+    rejected = report.drafted_tokens - report.accepted_tokens
+    drafts = [(("accepted",), report.accepted_tokens), (("rejected",), rejected)]
+    text = "Drafts (tokens that steps guessed ahead) of requests that have ended: accepted (right) or rejected."
+    yield families.counters("draft_tokens_total", text, ("result",), drafts)
     yield from _forecast_families(families, report, margin)
     yield families.gauge("adapters", "Loaded adapters.", len(report.adapters))
     adapters = [((each.name, each.digest[:_DIGEST_DIGITS]), 1.0) for each in report.adapters]

@@ -124,6 +124,7 @@ class RequestPreparer:
             seed=seed,
             tenant_salt=served.tenant_salt,
             session_key=served.session_key,
+            draft_window=min(served.draft_window, self._replica.draft_window),
             guide=guide,
             hidden_sum=served.embedding,
         )

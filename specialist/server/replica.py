@@ -16,6 +16,7 @@ from specialist.engines.native.settings import DEFAULT_KV_BYTES
 from specialist.engines.sim.engine import CostModel, FaultSource, SimEngine, SimModel, cost_model_from_json, no_faults
 from specialist.engines.sim.vocabulary import NUM_SAMPLED, sim_vocabulary
 from specialist.models.progress import Progress, silent
+from specialist.scheduling.drafting import OwnTextProposer
 from specialist.scheduling.loop import prices_from_cost_model
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig
 from specialist.scheduling.step import TimedBudget
@@ -49,6 +50,7 @@ class AssembledReplica:
     kernels: tuple[wire.Kernel, ...]  # the kernels that compute, and why each was chosen
     prices: StepPrices | None  # calibrated step costs, if there are any
     context: int  # tokens, prompt and answer together; limited by the model and by the pool
+    draft_window: int = 0  # the most tokens that a step guesses ahead for a request
 
 
 def assemble_replica(
@@ -88,7 +90,8 @@ def create_scheduler(
         mixes_adapters=mixes_adapters,
     )
     budget = TimedBudget(settings.itl_seconds, first_guess=first, most=most)
-    return Scheduler(pool, config, clock, budget=budget, hold=PrefillHold(settings.itl_seconds))
+    proposer = OwnTextProposer() if settings.most_drafts else None
+    return Scheduler(pool, config, clock, budget=budget, proposer=proposer, hold=PrefillHold(settings.itl_seconds))
 
 
 def create_sim_replica(
@@ -115,6 +118,7 @@ def create_sim_replica(
         kernels=(wire.Kernel(op="all", choice="arithmetic", why="the sim engine has no weights"),),
         prices=prices_from_cost_model(cost),
         context=min(context, pool.num_slots),
+        draft_window=settings.most_drafts,
     )
 
 

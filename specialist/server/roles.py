@@ -164,6 +164,7 @@ def _replica_settings(specialist: SpecialistConfig) -> ReplicaSettings:
         memory_fraction=specialist.memory_fraction or USUAL_SHARE,
         block_size=specialist.block_size,
         max_running=specialist.max_running,
+        draft_window=specialist.draft_window,
         context=specialist.context,
         threads=specialist.threads,
         cost_model=None if specialist.cost_model is None else Path(specialist.cost_model),

@@ -64,6 +64,8 @@ class RequestUsage(NamedTuple):
     decode: float | None
     total: float
     preempted: float | None = None  # seconds of prefill and decode during which the request was preempted
+    drafted_tokens: int = 0  # tokens that steps guessed ahead
+    accepted_tokens: int = 0  # those of them that were right
     is_guide_exhausted: bool = False  # whether it failed because its own structure could not be followed further
 
 
@@ -230,6 +232,7 @@ class ServedRequest:
     first_timeout: float | None  # seconds until the first token
     tenant_salt: bytes
     session_key: bytes = b""
+    draft_window: int = 0
     shadow: bool = False
     structure: Structure | None = None
     embed: bool = False  # whether the caller wants the prompt's embedding instead of an answer
@@ -314,6 +317,8 @@ class ServedRequest:
             decode=_seconds(self._first_token_at, self._last_token_at),
             total=now - self.request.arrival,
             preempted=self._preempted_seconds,
+            drafted_tokens=event.num_drafted,
+            accepted_tokens=event.num_accepted,
             is_guide_exhausted=reason == "error" and event.detail.startswith(f"{GuideExhausted.__name__}:"),
         )
 
@@ -412,5 +417,7 @@ def _usage(usage: RequestUsage) -> wire.Usage:
         cache_hit_tokens=usage.cache_hit_tokens,
         miss_reason=wire.MissReason.Value(f"MISS_REASON_{miss_reason}"),
         times_preempted=usage.times_preempted,
+        drafted_tokens=usage.drafted_tokens,
+        accepted_tokens=usage.accepted_tokens,
         timings=wire.Timings(**{name: getattr(usage, name) for name in _TIMINGS}),
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from octet.limits import Range, shorten
+from octet.limits import MAX_DRAFT_WINDOW, Range, shorten
 from octet.rpc.checks import FieldChecks, ToolChecks, check_unique, message_texts
 from octet.rpc.refusal import Refusal, invalid_field, prompt_too_large, prompt_too_long
 from octet.v1 import specialist_pb2 as wire
@@ -75,6 +75,7 @@ class GenerateLimits:
             "first_token_timeout_ms": Range(1, _DAY_MS),
             "wait_ms": Range(0, _DAY_MS),
             "context_size": Range(MIN_CONTEXT, self.context),
+            "draft_window": Range(0, MAX_DRAFT_WINDOW),
             "min_interval_ms": Range(0, 60_000),
             "heartbeat_ms": Range(10, 60_000),  # limits the work that many watchers can cause
         }
@@ -170,6 +171,7 @@ class GenerateValidator(FieldChecks):
             seed=int(number("seed", 0)) if message.HasField("seed") else None,
             max_tokens=1 if message.embed else max_tokens,
             context=int(number("context_size", self.limits.context)),
+            draft_window=int(number("draft_window", MAX_DRAFT_WINDOW)),
             stop=self.stops(message.stop),
             ignore_eos=message.ignore_eos,
             priority=int(number("priority", 0)),

@@ -299,9 +299,7 @@ class Guide:
 
     def _roll_back(self, num_tokens: int) -> None:
         excess = len(self._followed) - num_tokens
-        if excess == 0:
-            return
-        if self._matcher.is_error() or not self._matcher.rollback(excess):
+        if self._matcher.is_error() or (excess and not self._matcher.rollback(excess)):
             self._restart()
         else:
             del self._followed[num_tokens:]

@@ -1,10 +1,18 @@
-"""A proposer of draft tokens that knows the right answers and is sometimes wrong on purpose."""
+"""Proposers of draft tokens: one knows the right answers and is sometimes wrong on purpose, one copies what it can."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from random import Random
 
 from specialist.engines.sim.engine import SimModel
-from specialist.scheduling.sequence import Request
+from specialist.scheduling.drafting import OwnTextProposer
+from specialist.scheduling.sequence import Request, Sequence
+
+
+class EagerProposer(OwnTextProposer):
+    """Proposes every token that the request's own text lets expect, whatever it costs."""
+
+    def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
+        return {seq: self._read(seq).expected(limit) for seq, limit in limits.items()}
 
 
 class OracleProposer:
@@ -19,7 +27,13 @@ class OracleProposer:
     def forget(self, request_id: str) -> None:
         self._texts.pop(request_id, None)
 
-    def propose(self, tokens: Sequence[int], limit: int) -> tuple[int, ...]:
+    def observe(self, num_tokens: int, seconds: float) -> None: ...
+
+    def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
+        return {seq: self._guess(seq, limit) for seq, limit in limits.items()}
+
+    def _guess(self, seq: Sequence, limit: int) -> tuple[int, ...]:
+        tokens = seq.chain.view()
         roll = self._rng.random()
         if roll < 0.1:
             return ()

@@ -34,13 +34,14 @@ class Replica:
         proposer: Proposer | None = None,
         faults: FaultSource = lambda step: None,
         model: SimModel | None = None,
+        cost: CostModel | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.model = model or SimModel(hybrid=shape.hybrid)
         self.pool = BlockPool(shape.num_blocks, shape.block_size, prefix_cache=shape.prefix_cache)
         self.engine = SimEngine(
             self.model,
-            CostModel(),
+            cost or CostModel(),
             self.clock,
             num_blocks=shape.num_blocks,
             block_size=shape.block_size,

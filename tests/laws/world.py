@@ -20,7 +20,7 @@ from specialist.scheduling.ledger import Hybrid, PureAttention
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
 from specialist.scheduling.sequence import FinishReason, PromptTooLarge
 from specialist.scheduling.step import Event, Finished, FixedBudget, Step, TimedBudget
-from tests.laws.oracle import OracleProposer
+from tests.laws.oracle import EagerProposer, OracleProposer
 from tests.laws.scenario import BARE, Callers, Setup
 from tests.simulation.laws.scheduler import LawBroken, Laws, require
 
@@ -34,7 +34,8 @@ class World:
         self.rng = Random(seed)
         self.setup = setup = Setup.draw(self.rng)
         self.clock = ManualClock()
-        self.model = SimModel(hybrid=setup.hybrid)
+        copies = seed % 5 == 4  # two tokens: texts repeat themselves, so that drafts can be copied from them
+        self.model = SimModel(2 if copies else 97, hybrid=setup.hybrid)
         self.callers = Callers(self.rng, self.model.vocab_size)
         self.proposer = OracleProposer(self.rng, self.model)
         self.pool = BlockPool(setup.num_blocks, setup.block_size, prefix_cache=setup.prefix_cache)
@@ -207,7 +208,7 @@ class World:
             self.clock,
             budget=timed if setup.chunk_tokens is None else FixedBudget(setup.chunk_tokens),
             states=self.states,
-            proposer=self.proposer,
+            proposer=EagerProposer() if self.model.vocab_size == 2 else self.proposer,
         )
 
     def _new_state(self) -> SimState:

@@ -1,7 +1,8 @@
 """On a GPU, the decoder equals transformers; no answer depends on batch, chunks, cache, preemption or overlap."""
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence as ListLike
 from dataclasses import replace
 from functools import lru_cache
 from random import Random
@@ -17,7 +18,7 @@ from specialist.adapters.adapter import Adapter, LowRank, content_digest, matrix
 from specialist.adapters.store import DeviceSlots
 from specialist.models.checkpoint import ModelConfig
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
-from specialist.scheduling.sequence import GREEDY, Request, Sampling
+from specialist.scheduling.sequence import GREEDY, Request, Sampling, Sequence
 from specialist.scheduling.step import Emitted, Event, Finished, FixedBudget, Preempted, Proposer
 from tests.native.device import DEVICE
 from tests.native.greedy_replica import BARE, GreedyReplica, ask
@@ -87,7 +88,7 @@ def make_adapter(config: ModelConfig, seed: int, rank: int, names: str, scale: f
     return Adapter(content_digest(targets), targets, rank)
 
 
-def merged(model: Any, stack: Sequence[Adapter]) -> Any:
+def merged(model: Any, stack: ListLike[Adapter]) -> Any:
     """Return a copy of the model whose matrices include the adapters."""
     changed = copy.deepcopy(model)
     with torch.no_grad():
@@ -239,7 +240,13 @@ class PartlyWrongProposer:
     def __init__(self, texts: list[tuple[int, ...]]) -> None:
         self.texts = texts
 
-    def propose(self, tokens: Sequence[int], limit: int) -> tuple[int, ...]:
+    def observe(self, num_tokens: int, seconds: float) -> None: ...
+
+    def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
+        return {seq: self._guess(seq, limit) for seq, limit in limits.items()}
+
+    def _guess(self, seq: Sequence, limit: int) -> tuple[int, ...]:
+        tokens = seq.chain.view()
         known = len(tokens)
         text = next(text for text in self.texts if text[:known] == tuple(tokens))
         coming = enumerate(text[known : known + limit], known)

@@ -1,6 +1,7 @@
 """The decoder computes what Hugging Face transformers computes, for any batch, chunk size and neighbouring requests."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from collections.abc import Sequence as ListLike
 from dataclasses import replace
 from functools import lru_cache
 from random import Random
@@ -17,6 +18,7 @@ from specialist.models.checkpoint import LAYER_MATRICES, Checkpoint
 from specialist.models.weights import dense
 from specialist.ops.cpu.linear import DynQuant, Int4Pack, mixed
 from specialist.ops.reference.layers import Dense, MakeLinear
+from specialist.scheduling.sequence import Sequence
 from specialist.scheduling.step import Emitted, Preempted
 from tests.native.device import DEVICE
 from tests.native.greedy_replica import GreedyReplica, ask
@@ -152,7 +154,13 @@ class PartlyWrongProposer:
     def __init__(self, texts: list[tuple[int, ...]]) -> None:
         self.texts = texts
 
-    def propose(self, tokens: Sequence[int], limit: int) -> tuple[int, ...]:
+    def observe(self, num_tokens: int, seconds: float) -> None: ...
+
+    def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
+        return {seq: self._guess(seq, limit) for seq, limit in limits.items()}
+
+    def _guess(self, seq: Sequence, limit: int) -> tuple[int, ...]:
+        tokens = seq.chain.view()
         known = len(tokens)
         text = next(text for text in self.texts if text[:known] == tuple(tokens))
         coming = enumerate(text[known : known + limit], known)
@@ -233,7 +241,7 @@ if DEVICE.type == "cuda":
         replica = GreedyReplica(decoder_of(any_model()))
         forward = replica.engine.decoder.forward
 
-        def watched(batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
+        def watched(batch: StepBatch, adapters: ListLike[Adapter]) -> Tensor:
             torch.cuda.set_sync_debug_mode("error")
             try:
                 return forward(batch, adapters)

@@ -1,6 +1,6 @@
 """Rare cases that random histories seldom reach."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ from kvpool import BlockPool, TokenChain
 from specialist.engines.base import Completion
 from specialist.engines.sim.engine import SimState
 from specialist.scheduling.ledger import Hybrid
-from specialist.scheduling.sequence import FinishReason, Request
+from specialist.scheduling.sequence import FinishReason, Request, Sequence
 from specialist.scheduling.step import Admitted, Outcome, Rollback, Row, Step, StepOutcome
 from tests.laws.oracle import OracleProposer
 from tests.laws.replica import Replica, Shape
@@ -23,8 +23,10 @@ class FixedProposer:
     def __init__(self, guess: object) -> None:
         self._guess = guess
 
-    def propose(self, tokens: object, limit: int) -> tuple[int, ...]:
-        return cast(tuple[int, ...], self._guess)
+    def observe(self, num_tokens: int, seconds: float) -> None: ...
+
+    def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
+        return dict.fromkeys(limits, cast(tuple[int, ...], self._guess))
 
 
 def request(request_id: str, prompt: Iterable[int] = (1, 2, 3), **changes: Any) -> Request:
@@ -156,7 +158,9 @@ def test_drafts_are_dropped_before_a_request_is_preempted() -> None:
     for seq in replica.scheduler.ledger.live.values():
         seq.draft_window = 6
         seq.max_total_tokens = 20
-    proposer.propose = lambda tokens, limit: (1,) * limit  # type: ignore[method-assign]
+    proposer.propose = lambda limits, num_rows, most: {  # type: ignore[method-assign]
+        seq: (1,) * limit for seq, limit in limits.items()
+    }
     step = replica.scheduler.assemble_step()
     assert step is not None
     assert [row.num_drafts for row in step.rows] == [0, 0]

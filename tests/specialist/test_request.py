@@ -1,6 +1,6 @@
 """A request that cannot be served is refused immediately, and the error names the cause."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf, nan
 from typing import Any
@@ -11,7 +11,14 @@ from kvpool import BlockPool
 from octet.clock import ManualClock
 from octet.identity import Lane
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig
-from specialist.scheduling.sequence import InvalidRequestField, LaneMismatch, PromptTooLarge, Request, RequestRefused
+from specialist.scheduling.sequence import (
+    InvalidRequestField,
+    LaneMismatch,
+    PromptTooLarge,
+    Request,
+    RequestRefused,
+    Sequence,
+)
 from tests.specialist.builders import BARE, LANES, make_request
 
 CAPACITY = 4
@@ -20,7 +27,13 @@ LONGEST_PROMPT = tuple(range(CAPACITY * BLOCK_SIZE - 1))
 
 
 class EchoProposer:
-    def propose(self, tokens: Sequence[int], limit: int) -> tuple[int, ...]:
+    def observe(self, num_tokens: int, seconds: float) -> None: ...
+
+    def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
+        return {seq: self._guess(seq, limit) for seq, limit in limits.items()}
+
+    def _guess(self, seq: Sequence, limit: int) -> tuple[int, ...]:
+        tokens = seq.chain.view()
         return tuple(tokens[:limit])
 
 

@@ -98,6 +98,7 @@ class JobRequest(GenerationOptions, forbid_unknown_fields=True, kw_only=True):
     adapters: NameText | Annotated[list[NameText], fields.list_limits("adapters")] | None = None
     max_experts: Annotated[fields.Int64, fields.number_limits("max_experts")] | None = None
     context_size: Annotated[fields.Int64, fields.number_limits("context_size")] | None = None
+    draft_window: Annotated[fields.Int64, fields.number_limits("draft_window")] | None = None
     priority: Annotated[fields.Int64, fields.number_limits("priority")] | None = None
     timeout_ms: Annotated[fields.Int64, fields.number_limits("timeout_ms")] | None = None
     first_token_timeout_ms: Annotated[fields.Int64, fields.number_limits("first_token_timeout_ms")] | None = None

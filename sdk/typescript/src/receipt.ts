@@ -128,6 +128,10 @@ export interface ReceiptUsage {
   /** Why the conversation's prefix was not reused; empty if everything reusable was. */
   miss_reason: string;
   times_preempted: number;
+  /** Tokens that steps guessed ahead. */
+  drafted_tokens: number;
+  /** Those of them that were right. */
+  accepted_tokens: number;
   timings: ReplicaTimings;
 }
 

@@ -61,6 +61,8 @@ export interface Settings extends Sampling {
   ignore_eos?: boolean;
   /** Maximum number of tokens of prompt and answer together. */
   context_size?: number;
+  /** The most tokens that a step may guess ahead; 0 for none. */
+  draft_window?: number;
   /** 0 to 9; higher priorities are served first. */
   priority?: number;
   /** Measured from arrival at the server. The call option `timeoutMs` sets it too, and also limits the wait here. */

@@ -140,17 +140,28 @@ class NativeEngine:
 def _sample_rows(row: Row) -> Iterator[SampleRow]:
     """Yield a SampleRow for each token to sample. Its tokens include the drafts before that token."""
     request, known = row.sequence.request, row.sequence.chain.view()
+    num_known = len(known)
+    drafted = array("I", [*known, *row.tokens[-row.num_drafts :]]) if row.num_drafts else array("I")
     for index in range(row.num_samples):
-        tokens: Sequence[int] = known if index == 0 else (*known, *row.tokens[-row.num_drafts :][:index])
+        tokens: Sequence[int] = known if index == 0 else drafted[: num_known + index]
         yield SampleRow(
             request.sampling, request.seed, tokens, len(request.prompt), request.stop_ids, request.guide, index
         )
 
 
 def _row_samples(row: Row, drawn: Iterator[SampledToken | RowFault]) -> RowSamples:
+    """Return the row's samples. After a wrong draft, nothing counts: a fault there is not the request's own."""
     samples = [next(drawn) for _ in range(row.num_samples)]
-    fault = next((each for each in samples if isinstance(each, RowFault)), None)
-    if fault is not None:
-        return fault, ()
-    tokens = [each for each in samples if isinstance(each, SampledToken)]
-    return tuple(each.token for each in tokens), tuple(each.logprobs for each in tokens if each.logprobs is not None)
+    drafts = row.tokens[len(row.tokens) - row.num_drafts :]
+    tokens: list[int] = []
+    logprobs: list[SampledLogprobs] = []
+    for each in samples:
+        if isinstance(each, RowFault):
+            if drafts[: len(tokens)] == tuple(tokens):
+                return each, ()
+            tokens.append(0)
+            continue
+        tokens.append(each.token)
+        if each.logprobs is not None:
+            logprobs.append(each.logprobs)
+    return tuple(tokens), tuple(logprobs)

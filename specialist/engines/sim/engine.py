@@ -316,6 +316,9 @@ class SimEngine:
             states.append(state)
             if position >= first_sample:
                 drafts = row.tokens[len(row.tokens) - row.num_drafts :][: len(sampled)]
+                if drafts != tuple(sampled):
+                    sampled.append(0)  # nothing counts after a wrong draft
+                    continue
                 allowed = None if guide is None else guide.allowed(row.sequence.generated, drafts)
                 sampled.append(model.sample(context, state, request.seed, position + 1, allowed))
         if isinstance(row.sequence.state, SimState):

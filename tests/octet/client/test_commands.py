@@ -64,6 +64,7 @@ def test_every_option_reaches_the_router(tmp_path: Path) -> None:
         *("--temperature", "0.5", "--top-p", "0.9", "--top-k", "40", "--min-p", "0.1", "--typical-p", "0.7"),
         *("--repetition-penalty", "1.1", "--presence-penalty", "0.2", "--frequency-penalty", "0.3", "--ignore-eos"),
         *("--seed", "3", "--max-tokens", "64", "--min-tokens", "2", "--context-size", "512", "--validate"),
+        *("--draft-window", "4"),
     )
     status, (request,) = ask("generate", "fix", *options)
     assert status == 0 and 10_000 < request.timeout_ms <= 20_000
@@ -94,6 +95,7 @@ def test_every_option_reaches_the_router(tmp_path: Path) -> None:
         stop=["END"],
         ignore_eos=True,
         context_size=512,
+        draft_window=4,
         priority=7,
         session_id="s",
         user_id="u",

@@ -96,7 +96,7 @@ anything = _message(
     metadata=st.dictionaries(TEXT | st.just("session_id"), TEXT, max_size=4),
     tenant_salt=st.binary(max_size=80),
     **_numbers(
-        ("max_experts", "seed", "max_tokens", "min_tokens", "context_size", "priority", "timeout_ms"),
+        ("max_experts", "seed", "max_tokens", "min_tokens", "context_size", "draft_window", "priority", "timeout_ms"),
         INT64 | st.integers(0, 300_000),
     ),
 )  # fmt: skip

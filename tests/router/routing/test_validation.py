@@ -33,6 +33,7 @@ def in_range(ask: Request) -> bool:
         "max_tokens": ask.max_tokens,
         "min_tokens": ask.min_tokens,
         "context_size": ask.context_size,
+        "draft_window": ask.draft_window,
         "priority": ask.priority,
         "seed": ask.seed,
     }

@@ -254,7 +254,8 @@ class Laws:
             start(seq, plan)
             require(seq.num_computed < seq.num_tokens, "a hit never covers the last token", seq)
             require(others < self.scheduler.config.max_running, "no request enters without a slot")
-            slots = min(seq.num_tokens + 1 + seq.draft_window, self.pool.capacity * self.pool.block_size)
+            window = max(1, min(1 + seq.draft_window, seq.max_total_tokens - seq.num_tokens))
+            slots = min(seq.num_tokens + window, self.pool.capacity * self.pool.block_size)
             require(
                 seq.table is not None and seq.table.num_slots >= slots,
                 "an admission reserves every slot that it needs",

@@ -38,8 +38,8 @@ def test_the_meter_measures_the_cost_model() -> None:
         meter.record_step(step, num_emitted, clock.now() - step.started_at)
         ended = [event for event in events if isinstance(event, Finished)]
         num_ended += len(ended)
-        for _ in ended:
-            meter.record_end()
+        for event in ended:
+            meter.record_end(event)
     assert isclose(meter.prefill.value or 0, 1000.0) and isclose(meter.decode.value or 0, 100.0)
     assert num_ended == 3 and meter.drain.value is not None and meter.drain.value > 0
 

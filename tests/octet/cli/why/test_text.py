@@ -77,6 +77,7 @@ def expected_texts(explanation: wire.Story) -> Iterator[str]:
         yield enum_label(specialist_pb2.MissReason.DESCRIPTOR, usage.miss_reason)
         yield f"It generated {usage.completion_tokens} token"
         yield usage.stop_string
+        yield f"Steps guessed {usage.drafted_tokens} token" if usage.drafted_tokens else ""
         yield "It was preempted" if usage.times_preempted else "It was never preempted."
         yield (f"for {format_seconds(usage.timings.preempted)} in total" if usage.timings.HasField("preempted") else "")
     if receipt.HasField("error"):

@@ -1,0 +1,73 @@
+"""A caller sees how many drafts its answer had, and may have fewer than the replica allows; operators see the sums."""
+
+import re
+from typing import Any
+
+import pytest
+
+from octet.clock import ManualClock
+from octet.limits import MAX_DRAFT_WINDOW
+from octet.v1 import specialist_pb2 as wire
+from specialist.engines.sim.engine import CostModel, SimModel
+from specialist.server.replica import AssembledReplica, create_sim_replica
+from specialist.server.settings import ReplicaSettings
+from tests.laws.oracle import EagerProposer
+from tests.specialist.server.harness import ask, running_replica, sim
+
+ASKED: dict[str, Any] = {"tokens": wire.TokenIds(ids=[0] * 8), "max_tokens": 40, "ignore_eos": True}
+
+
+def repetitive(**settings: Any) -> AssembledReplica:
+    """Return a replica whose model always says the same, and that drafts as much as it may."""
+    replica: Any = sim(**settings)()
+    replica.engine.model = SimModel(vocab_size=1)
+    replica.scheduler.rows._proposer = EagerProposer()
+    return replica  # type: ignore[no-any-return]
+
+
+async def test_usage_load_and_metrics_count_drafts() -> None:
+    async with running_replica(lambda: repetitive(draft_window=8)) as served:
+        found = []
+        for window in (None, 0, 3, MAX_DRAFT_WINDOW):
+            received = await ask(served.client, wire.GenerateRequest(**ASKED, draft_window=window))
+            assert received.usage is not None and received.tokens == (0,) * 40
+            found.append((received.usage.drafted_tokens, received.usage.accepted_tokens))
+        usual, none, few, most = found
+        assert none == (0, 0) and usual == most, "no request gets more than the replica allows"
+        assert 20 < few[1] < usual[1] <= usual[0]
+        report = served.server.publisher.report()
+        assert report.drafted_tokens == sum(drafted for drafted, _ in found)
+        assert report.accepted_tokens == sum(accepted for _, accepted in found)
+        text = (await served.server.exposition.write("")).body.decode()
+        counted = dict(re.findall(r'octet_replica_draft_tokens_total\{.*?result="(\w+)".*?\} (\d+)', text))
+        rejected = report.drafted_tokens - report.accepted_tokens
+        assert counted == {"accepted": str(report.accepted_tokens), "rejected": str(rejected)}
+        for window in (-1, MAX_DRAFT_WINDOW + 1):
+            refused = await ask(served.client, wire.GenerateRequest(**ASKED, draft_window=window))
+            assert str(refused.error) == f"draft_window must be in [0, {MAX_DRAFT_WINDOW}], got {window}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "window"),
+    [
+        ({}, 16),
+        ({"engine": "sim"}, 0),
+        ({"device": "cuda"}, 0),
+        ({"device": "cuda", "draft_window": 4}, 4),
+        ({"draft_window": 0}, 0),
+    ],
+)
+def test_drafts_are_on_where_they_were_measured(settings: dict[str, Any], window: int) -> None:
+    assert ReplicaSettings(**settings).most_drafts == window
+
+
+def test_a_replica_without_drafts_has_no_proposer() -> None:
+    for window in (0, 8):
+        replica = create_sim_replica(ReplicaSettings(engine="sim", draft_window=window), ManualClock(), CostModel())
+        assert (replica.scheduler.rows._proposer is not None) == (window > 0)
+
+
+@pytest.mark.parametrize("window", [-1, MAX_DRAFT_WINDOW + 1])
+def test_a_window_out_of_range_is_refused(window: int) -> None:
+    with pytest.raises(ValueError, match="draft_window must be in"):
+        ReplicaSettings(draft_window=window)
