@@ -28,9 +28,9 @@ _FEW, _LIKELY = 4, 0.8  # a step that is larger than all measured ones is tried 
 
 class StepCost:
     """The relative time of a decode step by its number of tokens, from the recent steps. The machine's pace, which
-    changes for steps of all sizes alike, is left out. Between two measured numbers, the
-    time is interpolated or, if they are large, that of the larger one: kernels compute many tokens in tiles. What was
-    not measured lately is forgotten."""
+    changes for steps of all sizes alike, is left out. Between two measured numbers, the time is interpolated or, if
+    they are large, that of the larger one: kernels compute many tokens in tiles. What was not measured lately is
+    forgotten."""
 
     def __init__(self) -> None:
         self._points: dict[int, tuple[float, int, int]] = {}  # time, steps, and the number of the last one, by tokens
