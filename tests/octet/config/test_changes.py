@@ -36,7 +36,7 @@ DECIDES_NOTHING = {
     *(f"specialists.{key}" for key in (
         "engine", "model", "adapters", "adapter_digests", "replicas", "addresses", "block_size", "kv_memory", "context",
         "device", "dtype", "memory_fraction",
-        "max_running", "max_waiting", "piece_gap", "threads", "cost_model", "verify", "floor",
+        "max_running", "max_waiting", "draft_window", "piece_gap", "threads", "cost_model", "verify", "floor",
     )),
 }  # fmt: skip
 NOT_LIVE = {"dispatch.transport"}

@@ -107,7 +107,7 @@ def test_thresholds_follow_the_configuration(ask: Request, thought: Distribution
     else:
         assert (decision.source, decision.primary) == (("default", default) if default else ("unrouted", ""))
     others = [share for name, share in shares.items() if name != decision.primary]
-    if decision.primary and max(others, default=0.0) >= limits.second_threshold:
+    if decision.primary and others and max(others) >= limits.second_threshold:
         assert shares[decision.second_choice] == max(others)
     elif decision.primary:
         assert decision.second_choice == _allowed(ensemble.specialist(decision.primary).fallback, ask)
