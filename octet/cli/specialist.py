@@ -83,7 +83,7 @@ def _add_capacity_options(group: "argparse._ArgumentGroup") -> None:
     option("--context", "TOKENS", "limit of prompt and answer together (default: the model's limit)", parse_positive)
     option("--max-running", "N", parse=parse_positive)
     option("--max-waiting", "N", parse=parse_positive)
-    about = f"most tokens that a step guesses ahead, 0 to {MAX_DRAFT_WINDOW} (default: 16 on a CPU, else 0)"
+    about = f"most tokens that a step guesses ahead, 0 to {MAX_DRAFT_WINDOW} (default: %(default)s)"
     option("--draft-window", "N", about, _parse_window)
     about = "longest time that one prompt chunk may delay decoding requests (default: %(default)s)"
     option("--itl-budget", "SECONDS", about, parse_seconds, dest="itl_seconds")

@@ -103,8 +103,7 @@ class SpecialistConfig:
     context: Annotated[int | None, Range(8, 1 << 24), RUNS, SHARED] = None  # prompt and answer; None: the model's limit
     max_running: Annotated[int, Range(1, 4096), RUNS, SHARED] = 32
     max_waiting: Annotated[int, Range(1, 1 << 20), RUNS, SHARED] = 256
-    draft_window: Annotated[int | None, Range(0, MAX_DRAFT_WINDOW), RUNS, SHARED] = None
-    """The most tokens that a step guesses ahead for a request. None: 16 with the native engine on a CPU, else 0."""
+    draft_window: Annotated[int, Range(0, MAX_DRAFT_WINDOW), RUNS, SHARED] = 0  # tokens guessed ahead in one step
     piece_gap: Annotated[float, SECONDS, Range(0, 1), RUNS, SHARED] = 0.01  # tokens within this time are sent together
     threads: Annotated[int, Range(0, 1024), RUNS, SHARED] = 0  # 0: one thread for each CPU
     cost_model: Annotated[str | None, FilePath(), RUNS, SHARED] = None  # for the sim engine

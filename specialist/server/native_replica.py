@@ -95,7 +95,7 @@ def replica_from_checkpoint(
         kernels=(wire.Kernel(op="linear", choice=made.choice.kernel, why=made.choice.why),),
         prices=load_calibrated_prices(settings.cost_model),
         context=min(context, pool.num_slots),
-        draft_window=settings.most_drafts,
+        draft_window=settings.draft_window,
     )
 
 

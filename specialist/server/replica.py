@@ -90,7 +90,7 @@ def create_scheduler(
         mixes_adapters=mixes_adapters,
     )
     budget = TimedBudget(settings.itl_seconds, first_guess=first, most=most)
-    proposer = OwnTextProposer() if settings.most_drafts else None
+    proposer = OwnTextProposer() if settings.draft_window else None
     return Scheduler(pool, config, clock, budget=budget, proposer=proposer, hold=PrefillHold(settings.itl_seconds))
 
 
@@ -118,7 +118,7 @@ def create_sim_replica(
         kernels=(wire.Kernel(op="all", choice="arithmetic", why="the sim engine has no weights"),),
         prices=prices_from_cost_model(cost),
         context=min(context, pool.num_slots),
-        draft_window=settings.most_drafts,
+        draft_window=settings.draft_window,
     )
 
 

@@ -14,7 +14,6 @@ EngineName = Literal["native", "sim"]
 DEFAULT_PORT = 50151
 MAX_PIECE_GAP = 1.0
 MIN_CONTEXT = 8  # tokens. The warm-up requests must fit.
-_CPU_DRAFT_WINDOW = 16  # on a GPU, a step with drafts was not measured yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +37,7 @@ class ReplicaSettings:
     dtype: DType = "float32"  # for models computed by PyTorch
     kernel: KernelName | Literal["auto"] = "auto"
     threads: int = 0  # 0: one for each CPU that this process may use
-    draft_window: int | None = None
-    """The most tokens that a step guesses ahead for a request. None: 16 with the native engine on a CPU, else 0."""
+    draft_window: int = 0  # the most tokens that a step guesses ahead for a request
     itl_seconds: float = 0.1  # how long one chunk of a prompt may delay the requests that decode
     cost_model: Path | None = None
     """A calibration file from `octet bench engine --calibrate`: step times for the sim engine, and the first estimates
@@ -50,14 +48,8 @@ class ReplicaSettings:
             raise ValueError(f"context must be at least {MIN_CONTEXT} tokens, got {self.context}")
         if not 0 < self.memory_fraction <= 1:
             raise ValueError(f"memory_fraction must be in (0, 1], got {self.memory_fraction:g}")
-        if self.draft_window is not None and not 0 <= self.draft_window <= MAX_DRAFT_WINDOW:
+        if not 0 <= self.draft_window <= MAX_DRAFT_WINDOW:
             raise ValueError(f"draft_window must be in [0, {MAX_DRAFT_WINDOW}], got {self.draft_window}")
-
-    @property
-    def most_drafts(self) -> int:
-        if self.draft_window is not None:
-            return self.draft_window
-        return _CPU_DRAFT_WINDOW if self.engine == "native" and self.device == "cpu" else 0
 
 
 @dataclass(frozen=True, slots=True)

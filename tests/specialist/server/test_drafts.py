@@ -47,20 +47,6 @@ async def test_usage_load_and_metrics_count_drafts() -> None:
             assert str(refused.error) == f"draft_window must be in [0, {MAX_DRAFT_WINDOW}], got {window}"
 
 
-@pytest.mark.parametrize(
-    ("settings", "window"),
-    [
-        ({}, 16),
-        ({"engine": "sim"}, 0),
-        ({"device": "cuda"}, 0),
-        ({"device": "cuda", "draft_window": 4}, 4),
-        ({"draft_window": 0}, 0),
-    ],
-)
-def test_drafts_are_on_where_they_were_measured(settings: dict[str, Any], window: int) -> None:
-    assert ReplicaSettings(**settings).most_drafts == window
-
-
 def test_a_replica_without_drafts_has_no_proposer() -> None:
     for window in (0, 8):
         replica = create_sim_replica(ReplicaSettings(engine="sim", draft_window=window), ManualClock(), CostModel())
