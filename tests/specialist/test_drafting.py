@@ -1,5 +1,6 @@
 """Guesses copied from a request's own text: what is expected next, how many are checked, and that no answer changes."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence as ListLike
 from dataclasses import replace
 from random import Random
@@ -12,7 +13,7 @@ from admission.forecast.bookings import Admit
 from specialist.engines.sim.engine import CostModel, SimModel
 from specialist.scheduling.drafting import HitRates, OwnText, OwnTextProposer, StepCost
 from specialist.scheduling.loop import ReplicaCore
-from specialist.scheduling.sequence import Request
+from specialist.scheduling.sequence import Request, Sequence
 from specialist.scheduling.step import Finished
 from tests.laws.oracle import EagerProposer
 from tests.laws.replica import Replica, Shape
@@ -167,7 +168,7 @@ class TwoFacedModel(SimModel):
 requests_of_few_tokens = st.lists(
     st.builds(
         lambda prompt, most, window, priority: (tuple(prompt), most, window, priority),
-        st.lists(st.integers(0, 1), min_size=1, max_size=12),
+        st.lists(st.integers(0, 2), min_size=1, max_size=12),
         st.integers(1, 30),
         st.sampled_from([0, 3, 8]),
         st.integers(0, 1),
@@ -175,6 +176,10 @@ requests_of_few_tokens = st.lists(
     min_size=1,
     max_size=5,
 )
+
+
+def _within(model: SimModel, tokens: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(token % model.vocab_size for token in tokens)
 
 
 @settings(max_examples=100, deadline=None)
@@ -185,21 +190,23 @@ requests_of_few_tokens = st.lists(
     st.sampled_from([12, 20, 64]),
     st.sampled_from([5, 16, 64]),
     st.booleans(),
+    st.booleans(),
 )
-def test_copied_guesses_change_no_answer(
+def test_copied_drafts_change_no_answer(
     asked: list[tuple[tuple[int, ...], int, int, int]],
     eager: bool,
     hybrid: bool,
     num_blocks: int,
     chunk_tokens: int,
     prefix_cache: bool,
+    may_stop: bool,
 ) -> None:
-    """With two tokens, a text often repeats itself and then goes on differently."""
-    model = SimModel(vocab_size=2, hybrid=hybrid)
+    """With two or three tokens, a text often repeats itself and then goes on differently, or stops."""
+    model, stop_ids = SimModel(vocab_size=3 if may_stop else 2, hybrid=hybrid), frozenset({2})
     shape = Shape(num_blocks=num_blocks, hybrid=hybrid, chunk_tokens=chunk_tokens, prefix_cache=prefix_cache)
     replica = Replica(shape, proposer=EagerProposer() if eager else OwnTextProposer(), model=model)
     requests = [
-        Request(f"r{i}", BARE, prompt, most, priority=priority, draft_window=window)
+        Request(f"r{i}", BARE, _within(model, prompt), most, priority, stop_ids=stop_ids, draft_window=window)
         for i, (prompt, most, window, priority) in enumerate(asked)
     ]
     num_rows = dict.fromkeys((each.request_id for each in requests), 0)  # that sampled tokens
@@ -218,11 +225,12 @@ def test_copied_guesses_change_no_answer(
     assert replica.pool.num_free == replica.pool.capacity
     for end in (event for event in replica.events if isinstance(event, Finished)):
         assert 0 <= end.num_accepted <= end.num_drafted
-        assert num_rows[end.request_id] + end.num_accepted == len(replica.answers()[end.request_id])
+        num_sampled = num_rows[end.request_id] + end.num_accepted
+        assert num_sampled - len(replica.answers()[end.request_id]) in ((0, 1) if end.reason == "stop" else (0,))
 
 
 @pytest.mark.parametrize("window", [0, 8])
-def test_guesses_that_are_right_save_steps(window: int) -> None:
+def test_drafts_that_are_right_save_steps(window: int) -> None:
     model = SimModel(vocab_size=1)
     replica = Replica(Shape(chunk_tokens=64), proposer=OwnTextProposer(), model=model)
     request = Request("r", BARE, (0,) * 8, 60, draft_window=window)
@@ -243,7 +251,7 @@ def test_a_step_computes_no_more_tokens_than_the_engine_can() -> None:
     assert set(replica.answers().values()) == {(0,) * 30}
 
 
-def test_guesses_that_do_not_pay_are_not_checked() -> None:
+def test_drafts_that_do_not_pay_are_not_checked() -> None:
     """Each token costs as much as a step."""
     proposer, num_rows = OwnTextProposer(), 4
     for _ in range(50):
@@ -306,3 +314,23 @@ def test_a_suspect_checks_no_drafts() -> None:
     assert len(replica.scheduler.rows.drafts([seq])[seq]) == 8
     seq.suspect = True
     assert replica.scheduler.rows.drafts([seq]) == {}
+
+
+class StoppingModel(SimModel):
+    """A model that says 0, and from position 12 on only its stop token."""
+
+    def sample(self, context: int, state: int, seed: int, position: int, allowed: bytes | None = None) -> int:
+        return 9 if position >= 12 else 0
+
+
+class KnowingProposer(EagerProposer):
+    def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
+        return {seq: tuple(9 if seq.num_tokens + i >= 12 else 0 for i in range(most)) for seq, most in limits.items()}
+
+
+def test_drafts_beyond_the_end_of_an_answer_are_not_accepted() -> None:
+    replica = Replica(Shape(chunk_tokens=64), proposer=KnowingProposer(), model=StoppingModel())
+    request = Request("r", BARE, (0,) * 8, 30, stop_ids=frozenset({9}), draft_window=8)
+    assert replica.run([request]) == {"r": (0,) * 4}
+    (end,) = [event for event in replica.events if isinstance(event, Finished)]
+    assert (end.reason, end.num_drafted, end.num_accepted) == ("stop", 8, 3)
