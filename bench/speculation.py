@@ -62,19 +62,21 @@ WINDOW = 16
 _NEW_TOKENS = 200
 
 
-class Ask(NamedTuple):
+class BegunChat(NamedTuple):
     question: str
     begun: str = ""  # how the answer begins
 
 
-_REPAIR = Ask(
+_REPAIR = BegunChat(
     f"Fix the bug in this program. Answer with the whole program.\n```cpp\n{_PROGRAM}```",
     "Here is the corrected program:\n```cpp\n#include <iostream>\n",
 )
-_EXPLAIN = [Ask(f"Explain {subject} in C++ to a beginner.") for subject in f"{_SUBJECTS} iterators sorting".split()]
-CASES: Mapping[str, list[Ask]] = {
+_EXPLAIN = [
+    BegunChat(f"Explain {subject} in C++ to a beginner.") for subject in f"{_SUBJECTS} iterators sorting".split()
+]
+CASES: Mapping[str, list[BegunChat]] = {
     "repair": [_REPAIR],
-    "summarise": [Ask(f"Summarise this text in three sentences: {_TEXT}")],
+    "summarise": [BegunChat(f"Summarise this text in three sentences: {_TEXT}")],
     "free text": _EXPLAIN[:1],
     "16 free texts": _EXPLAIN,
     "12 free texts and 4 repairs": [*_EXPLAIN[:12], *[_REPAIR] * 4],
@@ -125,7 +127,7 @@ def _figures(plain: Decoded, drafted: Decoded) -> Iterator[tuple[str, str, float
         yield "drafts that were right", "%", 100 * drafted.num_accepted / drafted.num_drafted
 
 
-def _decode(replica: AssembledReplica, asks: list[Ask], window: int, names: "count[int]") -> Decoded:
+def _decode(replica: AssembledReplica, asks: list[BegunChat], window: int, names: "count[int]") -> Decoded:
     scheduler, loop = replica.scheduler, StepLoop(replica.scheduler, replica.engine)
     answers: dict[str, tuple[int, ...]] = {}
     for ask in asks:

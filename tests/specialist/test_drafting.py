@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.forecast.bookings import Admit
+from admission.forecast.bookings import Admit, BookedRequest
+from admission.forecast.simulated_pool import SimulatedRequest
 from specialist.engines.sim.engine import CostModel, SimModel
 from specialist.scheduling.drafting import HitRates, OwnText, OwnTextProposer, StepCost
-from specialist.scheduling.loop import ReplicaCore
+from specialist.scheduling.loop import ReplicaCore, make_booking
 from specialist.scheduling.sequence import Request, Sequence
 from specialist.scheduling.step import Finished
 from tests.laws.oracle import EagerProposer
@@ -334,3 +335,12 @@ def test_drafts_beyond_the_end_of_an_answer_are_not_accepted() -> None:
     assert replica.run([request]) == {"r": (0,) * 4}
     (end,) = [event for event in replica.events if isinstance(event, Finished)]
     assert (end.reason, end.num_drafted, end.num_accepted) == ("stop", 8, 3)
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 64))
+def test_the_forecast_keeps_the_room_that_the_scheduler_keeps(num_prompt: int, most: int, window: int) -> None:
+    replica = Replica(Shape(), proposer=OwnTextProposer(), model=SimModel())
+    request = Request("r", BARE, (1,) * num_prompt, most, draft_window=window)
+    replica.scheduler.submit(request)
+    seq, booked = replica.scheduler.ledger.live["r"], BookedRequest(make_booking(request), 1)
+    assert SimulatedRequest(booked).entry_slots == seq.reserve - seq.num_tokens
