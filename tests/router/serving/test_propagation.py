@@ -18,6 +18,7 @@ from router import server
 from router.dispatch import dispatcher
 from router.dispatch.attempts import DEADLINE_SLACK
 from router.dispatch.replicas import fleet
+from router.routing.validation import MAX_TIMEOUT_MS
 from specialist.engines.sim.engine import CostModel
 from tests.router.serving.harness import infer_request, patient_dispatch, running_router
 from tests.router.serving.spy import ACCEPTED, hang, running_spy
@@ -181,7 +182,7 @@ async def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_bloc
     async with running_replica(build, max_waiting=600) as one, running_replica(build, max_waiting=600) as two:
         router = RouterConfig(max_inflight=1024)
         async with running_router({"writer": [one.address, two.address]}, router=router) as routed:
-            patient: dict[str, Any] = {"max_tokens": 100, "ignore_eos": True, "timeout_ms": 3_600_000}
+            patient: dict[str, Any] = {"max_tokens": 100, "ignore_eos": True, "timeout_ms": MAX_TIMEOUT_MS}
             calls = [routed.generate(infer_request(f"{n}", **patient)) for n in range(size)]
             await routed.until(lambda: routed.num_inflight > size / 2, seconds=120)
             for number in Random(1).sample(range(size), size):

@@ -15,6 +15,7 @@ import grpc
 from octet.client.replica import SpecialistClient
 from octet.rpc.handlers import Context
 from octet.v1 import error_pb2, specialist_pb2
+from router.routing.validation import MAX_TIMEOUT_MS
 from tests.ports import free_port
 from tests.router.serving.harness import CallResult, RouterHarness, infer_request, patient_dispatch, running_router
 from tests.router.serving.spy import ACCEPTED, CHUNK, USAGE, running_spy
@@ -64,7 +65,7 @@ async def _start(routed: RouterHarness, count: int, num_tokens: int = 3000) -> l
     async def ask(index: int) -> CallResult:
         result = CallResult()
         try:
-            patient: dict[str, Any] = {"max_tokens": num_tokens, "ignore_eos": True, "timeout_ms": 3_600_000}
+            patient: dict[str, Any] = {"max_tokens": num_tokens, "ignore_eos": True, "timeout_ms": MAX_TIMEOUT_MS}
             async for event in routed.generate(infer_request(f"{index}", **patient)):
                 result.add(event)
                 if len(result.chunks) == 1:
@@ -130,7 +131,7 @@ def test_rolling_restart_under_load_fails_no_request() -> None:
             loads = [asyncio.create_task(load(routed)) for _ in range(4)]
             for index, process in enumerate(made):
                 async with SpecialistClient(process.address) as client:
-                    events = client.generate(long_answer(3000, timeout_ms=3_600_000))
+                    events = client.generate(long_answer(3000, timeout_ms=MAX_TIMEOUT_MS))
                     await anext(events)
                     process.popen.send_signal(signal.SIGTERM)
                     enough = num_answered + 40
