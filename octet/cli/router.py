@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -183,9 +183,11 @@ def _add_training_commands(commands: Commands) -> None:
     add_option(train, "--margin", "SHARE", about, _parse_margin, default=0.01)
     add_flag(train, "--json", "print file, digest and figures as JSON")
     train.set_defaults(run=lambda arguments: report_errors("router", lambda: _train(arguments)))
-    about = "default: the one that comes with Octet"
-    add_option(evaluate, "--classifier", "FILE", about, Path, default=DEFAULT_FILE)
+    about = "default: with --data, train on the data, each source left out in turn; else the one that comes with Octet"
+    add_option(evaluate, "--classifier", "FILE", about, Path)
     add_option(evaluate, "--data", "FILE", f"{lines} the held-out sources that come with Octet", Path, nargs="+")
+    about = "configuration whose rules are measured (default: eight C++ specialists)"
+    add_option(evaluate, "--config", "FILE", about, Path)
     add_flag(evaluate, "--json", "print the figures as JSON")
     evaluate.set_defaults(run=lambda arguments: report_errors("router", lambda: _evaluate(arguments)))
 
@@ -263,11 +265,24 @@ def _read_classifier(path: Path) -> LinearClassifier:
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    from router.routing.training.evaluation import evaluate, format_evaluation
+    """Evaluate the named classifier; with only data, training on that data, each source left out; else the default."""
+    from router.routing.training.evaluation import evaluate, evaluate_left_out, format_evaluation
     from router.routing.training.records import read_records
+    from router.routing.training.rule_precision import format_rules, measure_rules
 
-    evaluation = evaluate(_read_classifier(arguments.classifier), read_records(arguments.data or [HELD_OUT_FILE]))
-    print(json.dumps(evaluation.as_json(), indent=2) if arguments.json else format_evaluation(evaluation))
+    records = read_records(arguments.data or [HELD_OUT_FILE])
+    if arguments.classifier is None and arguments.data:
+        evaluation = evaluate_left_out(records)
+    else:
+        evaluation = evaluate(_read_classifier(arguments.classifier or DEFAULT_FILE), records)
+    rules = measure_rules(load_ensemble(arguments.config, files=False).rules, records)
+    if arguments.config is None and set(evaluation.labels).isdisjoint(each.specialist for each in rules):
+        rules = ()  # the default configuration is about other specialists
+    if arguments.json:
+        figures = [{**asdict(each), "precision": each.precision} for each in rules]
+        print(json.dumps({**evaluation.as_json(), "rules": figures}, indent=2))
+    else:
+        print(format_evaluation(evaluation) + (f"\n\nrules\n\n{format_rules(rules)}" if rules else ""))
     return 0
 
 

@@ -403,6 +403,8 @@ class Comparison(WireRecord):
     feature_indices: tuple[int, ...]
     feature_values: tuple[str, ...]
     classifier_digest: str
+    # The version of the features. Training skips features of other versions, because equal indices mean other words.
+    feature_version: int
 
 class OperatorEvent(WireRecord):
     at_unix_ms: int

@@ -343,7 +343,7 @@ class ListComparisonsRequest(_message.Message):
     def __init__(self, last_seconds: _Optional[float] = ...) -> None: ...
 
 class Comparison(_message.Message):
-    __slots__ = ("request_id", "at_unix_ms", "intent", "primary", "shadow", "why", "confidence", "primary_outcome", "shadow_outcome", "similarity", "agreed", "text", "feature_indices", "feature_values", "classifier_digest")
+    __slots__ = ("request_id", "at_unix_ms", "intent", "primary", "shadow", "why", "confidence", "primary_outcome", "shadow_outcome", "similarity", "agreed", "text", "feature_indices", "feature_values", "classifier_digest", "feature_version")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     AT_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     INTENT_FIELD_NUMBER: _ClassVar[int]
@@ -359,6 +359,7 @@ class Comparison(_message.Message):
     FEATURE_INDICES_FIELD_NUMBER: _ClassVar[int]
     FEATURE_VALUES_FIELD_NUMBER: _ClassVar[int]
     CLASSIFIER_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_VERSION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     at_unix_ms: int
     intent: str
@@ -374,7 +375,8 @@ class Comparison(_message.Message):
     feature_indices: _containers.RepeatedScalarFieldContainer[int]
     feature_values: _containers.RepeatedScalarFieldContainer[float]
     classifier_digest: str
-    def __init__(self, request_id: _Optional[str] = ..., at_unix_ms: _Optional[int] = ..., intent: _Optional[str] = ..., primary: _Optional[str] = ..., shadow: _Optional[str] = ..., why: _Optional[str] = ..., confidence: _Optional[float] = ..., primary_outcome: _Optional[str] = ..., shadow_outcome: _Optional[str] = ..., similarity: _Optional[float] = ..., agreed: _Optional[bool] = ..., text: _Optional[str] = ..., feature_indices: _Optional[_Iterable[int]] = ..., feature_values: _Optional[_Iterable[float]] = ..., classifier_digest: _Optional[str] = ...) -> None: ...
+    feature_version: int
+    def __init__(self, request_id: _Optional[str] = ..., at_unix_ms: _Optional[int] = ..., intent: _Optional[str] = ..., primary: _Optional[str] = ..., shadow: _Optional[str] = ..., why: _Optional[str] = ..., confidence: _Optional[float] = ..., primary_outcome: _Optional[str] = ..., shadow_outcome: _Optional[str] = ..., similarity: _Optional[float] = ..., agreed: _Optional[bool] = ..., text: _Optional[str] = ..., feature_indices: _Optional[_Iterable[int]] = ..., feature_values: _Optional[_Iterable[float]] = ..., classifier_digest: _Optional[str] = ..., feature_version: _Optional[int] = ...) -> None: ...
 
 class ListAuditRequest(_message.Message):
     __slots__ = ("most", "subject")

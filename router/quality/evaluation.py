@@ -24,7 +24,7 @@ from router.quality.answers import (
 )
 from router.routing.classifier.base import sample_text
 from router.routing.classifier.features import BUCKET_BITS, FAMILIES
-from router.routing.classifier.features import extract_features as extract_batch
+from router.routing.classifier.reader import FEATURE_VERSION, encode_views, extract_view_features
 from router.routing.dispatch_plan import Candidate, ShadowOrder
 from router.verify.by_task import NON_EMPTY, NONE, AnswerPurpose, Judgement, VerifierSet
 from router.verify.degenerate import (
@@ -398,6 +398,7 @@ def compare_answers(
         feature_indices=indices,
         feature_values=values,
         classifier_digest=decision.classifier_digest,
+        feature_version=FEATURE_VERSION if indices else 0,
     )
 
 
@@ -412,12 +413,12 @@ def extract_features(question: str) -> tuple[list[int], list[float]]:
     """Return the classifier's features of a question, for offline training: ascending indices, and the count of each.
     An index combines the number of the feature's family and its hash bucket. If there are more than MOST_FEATURES,
     those of the most informative families are kept."""
-    found = extract_batch([sample_text(question)])
+    found = extract_view_features([encode_views(sample_text(question))])
     indices = (found.family.astype(np.uint32) << np.uint32(BUCKET_BITS)) | found.bucket
     known, times = np.unique(indices, return_counts=True)
     if len(known) > MOST_FEATURES:
         # Within a family the lowest buckets are kept: an arbitrary choice, because a bucket is a hash.
-        rank = np.argsort(_FAMILY_RANKS)[known >> BUCKET_BITS]
+        rank = np.argsort(_FAMILY_RANKS)[(known >> BUCKET_BITS) % len(FAMILIES)]
         chosen = np.sort(np.argsort(rank, kind="stable")[:MOST_FEATURES])
         known, times = known[chosen], times[chosen]
     return known.tolist(), times.astype(float).tolist()

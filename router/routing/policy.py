@@ -161,6 +161,7 @@ def _messages(request: Request, specialist: SpecialistConfig) -> Sequence[wire.M
 Scores = tuple[tuple[str, float], ...]
 CLASSIFIER_UNAVAILABLE = "no rule matched and the classifier was unavailable"
 NO_CLASSIFIER_NOTE = "the classifier did not answer: "  # starts the note on a decision without the classifier
+SURE = 0.8  # a text for which a specialist is so likely is not small talk; this saves the check
 _NUM_SHOWN = 3  # maximum number of scores named in an explanation
 
 
@@ -340,13 +341,14 @@ def choose_by_classifier(
     shown = _format_scores(scores)
     if excluded:
         shown = f"{shown}; without {excluded}: {_format_scores(allowed)}"
+    is_unsure = dict(scores)[REJECT] > 1 - SURE or scores[0][1] < SURE
+    if thresholds.path is not None and is_unsure and is_small_talk(request.text, topics):
+        return choose_default(f"it is small talk; {shown}", request, ensemble, allowed, digest)
     top, reject = _top_specialist(scores), dict(scores)[REJECT]
     if top is None or reject >= thresholds.reject_threshold or reject >= dict(scores)[top]:
         why = f"the classifier rejects the text: {shown}"
         if thresholds.path is None:  # descriptions and examples cannot tell an unknown subject from an unsuitable one
             return choose_default(why, request, ensemble, allowed, digest)
-        if is_small_talk(request.text, topics):
-            return choose_default(f"it is small talk; {why}", request, ensemble, allowed, digest)
         return RoutingDecision("unrouted", digest, why, distribution=allowed, classifier_digest=digest)
 
     def choice(primary: str, second: str, why: str) -> RoutingDecision:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from math import isfinite
 from typing import Any
 
@@ -13,6 +14,7 @@ from octet.rpc.refusal import deadline_exceeded, invalid_field, prompt_too_large
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2 as specialist_wire
 from router.request import ANONYMOUS, SESSION_METADATA_KEY, CallerIdentity, Request, Tracer, identify_session
+from router.routing.follow_ups import is_follow_up
 from router.routing.normal_text import standardize, trim
 
 REQUEST_BYTES = 3 << 20
@@ -72,10 +74,8 @@ COUNTS: Mapping[str, int] = {
 """Maximum length of each list, by wire field."""
 DEFAULT_PRIORITY = 5
 USER = "user"
-SHORT_TURN_CHARS = 128
-"""If the newest user message is shorter than this, such as "show me an example of that", it may mean nothing without
-earlier messages. Follow-ups are seldom longer."""
-ENOUGH_CHARS = 256  # earlier messages are put before a short one until the text has this length
+ENOUGH_CHARS = 256  # without a subject, earlier messages are put before a follow-up until they have this length
+MAX_EARLIER = 16  # earlier messages among which the subject is sought
 MAX_ROUTING_CHARS = 1 << 16
 """The limit on the text for routing. Only the beginning and the end of a longer text are read: they usually contain
 the question and the last error, and reading a megabyte would delay the tokens of other requests."""
@@ -312,20 +312,23 @@ def fill_template(template: str, prompt: str, body: str, max_bytes: int) -> str:
 
 
 def routing_text(messages: Sequence[wire.Message]) -> str:
-    """Return the text for rules and classifier: the newest user message, preceded by earlier ones if it is short.
-    Answers and system prompts are left out: they would bias the decision towards the previous one."""
-    kept: list[str] = []
-    length = 0
-    for message in reversed(messages):
-        content = message.content.strip() if message.role == USER else ""
-        if not content:
-            continue
-        if length >= (ENOUGH_CHARS if len(kept) > 1 else SHORT_TURN_CHARS):
-            break
-        kept.append(content)
-        length += len(content)
+    """Return the text for rules and classifier: the newest user message. If it is a follow-up, the newest earlier
+    message that names a subject precedes it; without one, all earlier messages up to a limit do. Answers and system
+    prompts are left out: they would bias the decision towards the previous one."""
+    said = [content for each in reversed(messages) if each.role == USER and (content := each.content.strip())]
+    kept = said[:1]
+    if len(said) > 1 and is_follow_up(said[0]):
+        earlier = said[1 : MAX_EARLIER + 1]
+        subject = next((content for content in earlier if not is_follow_up(content)), None)
+        kept += [subject] if subject is not None else _up_to(earlier, ENOUGH_CHARS)
     text = "\n\n".join(reversed(kept))
     if len(text) <= MAX_ROUTING_CHARS:
         return text
     half = MAX_ROUTING_CHARS // 2
     return f"{text[: half - 1]}\n{text[-half:]}"
+
+
+def _up_to(texts: Sequence[str], enough: int) -> list[str]:
+    """Return the first texts that together have at least `enough` characters."""
+    lengths = accumulate(map(len, texts), initial=0)
+    return [text for text, before in zip(texts, lengths, strict=False) if before < enough]

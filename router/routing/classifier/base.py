@@ -10,6 +10,7 @@ from math import fsum, isfinite
 from typing import Protocol, Self
 
 from octet.config.ensemble import REJECT as REJECT
+from router.routing.normal_text import fold_unicode
 
 SUM_TOLERANCE = 1e-6
 
@@ -66,8 +67,8 @@ LIMIT = HEAD + MIDDLE + TAIL
 
 
 def sample_text(text: str) -> bytes:
-    """Return the text in UTF-8. A long text is cut to its head, middle and tail: at most LIMIT bytes and two newlines.
-    The work does not grow with the length of the text."""
+    """Return the text in UTF-8, after `fold_unicode`. A long text is cut to its head, middle and tail: at most LIMIT
+    bytes and two newlines. The work does not grow with the length of the text."""
     if len(text) <= LIMIT and len(whole := _encode(text)) <= LIMIT:
         return whole
     centre = max(0, (len(text) - MIDDLE) // 2)
@@ -80,4 +81,4 @@ def sample_text(text: str) -> bytes:
 
 
 def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "replace")
+    return fold_unicode(text).encode("utf-8", "replace")

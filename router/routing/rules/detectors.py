@@ -2,10 +2,14 @@
 of the configuration names a detector, or lists texts to search for."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 from octet.config.ensemble import RuleConfig
+from router.routing.normal_text import fold_unicode
+from router.routing.rules.context import other_toolchain
 from router.routing.rules.text import LINE_START, RuleMatch, ScannedText, TextMark, text_marks
+from router.routing.solved import after_solved
 
 Detector = Callable[[ScannedText], RuleMatch | None]
 
@@ -203,12 +207,29 @@ def _count_constructs(text: str, kinds: frozenset[bytes]) -> int:
     return sum(text.count(mark) for mark in (*marks, *_RESULTS))
 
 
+def _in_context(detector: Detector) -> Detector:
+    """Return a detector that ignores the output of other languages' tools, and what precedes the statement that an
+    error is solved."""
+
+    def detect(scanned: ScannedText) -> RuleMatch | None:
+        match = detector(scanned)
+        if match is None or other_toolchain(scanned):
+            return None
+        end = after_solved(scanned.text)
+        if not end:
+            return match
+        rest = detector(ScannedText(scanned.text[end:]))
+        return None if rest is None else replace(rest, line=rest.line + scanned.text.count("\n", 0, end))
+
+    return detect
+
+
 DETECTORS: Mapping[str, Detector] = {
     "sfinae-heavy": sfinae_heavy,
-    "build-text": build_text,
-    "linker-output": lambda scanned: scanned.match_any("linker output", _LINKER_MARKS),
-    "stack-trace": stack_trace,
-    "sanitizer-report": lambda scanned: scanned.match_any("a sanitizer's report", _SANITIZER_MARKS),
+    "build-text": _in_context(build_text),
+    "linker-output": _in_context(lambda scanned: scanned.match_any("linker output", _LINKER_MARKS)),
+    "stack-trace": _in_context(stack_trace),
+    "sanitizer-report": _in_context(lambda scanned: scanned.match_any("a sanitizer's report", _SANITIZER_MARKS)),
 }
 
 
@@ -217,7 +238,7 @@ def rule_detector(rule: RuleConfig) -> Detector:
     `rule.contains`. Raises KeyError for an unknown name."""
     if rule.detect is not None:
         return DETECTORS[rule.detect]
-    marks = text_marks(*rule.contains)
+    marks = text_marks(*(fold_unicode(piece) or piece for piece in rule.contains))  # texts are folded too
 
     def detect(scanned: ScannedText) -> RuleMatch | None:
         found = [(at, mark.text) for mark in marks if (at := scanned.find(mark)) >= 0]

@@ -6,6 +6,8 @@ A classifier rejects such a text, because it names no subject. A text on a subje
 import re
 from collections.abc import Iterable
 
+from router.routing.normal_text import fold_unicode
+
 _MAX_CHARS = 200
 _MAX_TOPIC_WORDS = 6
 _APOSTROPHES = str.maketrans("", "", "'\N{RIGHT SINGLE QUOTATION MARK}")
@@ -72,6 +74,7 @@ little quick small basics maybe really urgently
 )
 _SOCIAL_PHRASES = _read_phrases(",".join((_GREETINGS, _THANKS, _REPLIES, _ABOUT_ASSISTANT)))
 _OPENING_PHRASES = _read_phrases(_OPENINGS)
+_FIRST_WORDS = frozenset(phrase[0] for phrase in _SOCIAL_PHRASES | _OPENING_PHRASES)
 _LONGEST = max(map(len, _SOCIAL_PHRASES | _OPENING_PHRASES))
 
 
@@ -82,16 +85,19 @@ def find_topics(descriptions: Iterable[str]) -> frozenset[str]:
 
 def is_small_talk(text: str, topics: frozenset[str]) -> bool:
     """Whether the text has only social phrases and filler; or opens a conversation and names, at most, `topics`."""
-    words = _find_words(text[: _MAX_CHARS + 1])
+    if len(text) > _MAX_CHARS:
+        return False
+    words = _find_words(fold_unicode(text))
     at, is_social, opens, others = 0, False, False, list[str]()
     while at < len(words):
-        sizes = range(min(_LONGEST, len(words) - at), 0, -1)
+        longest = min(_LONGEST, len(words) - at) if words[at] in _FIRST_WORDS else 0
+        sizes = range(longest, 0, -1)
         phrases = (tuple(words[at : at + size]) for size in sizes)
         phrase = next((each for each in phrases if each in _SOCIAL_PHRASES or each in _OPENING_PHRASES), ())
         is_social, opens = is_social or phrase in _SOCIAL_PHRASES, opens or phrase in _OPENING_PHRASES
         if not phrase and words[at] not in _FILLER:
             others.append(words[at])
+            if len(others) > _MAX_TOPIC_WORDS:
+                return False
         at += len(phrase) or 1
-    if len(text) > _MAX_CHARS or len(others) > _MAX_TOPIC_WORDS:
-        return False
     return (opens and topics.issuperset(others)) or (is_social and not others)

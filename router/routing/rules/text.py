@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from router.routing.normal_text import fold_unicode
+
 MAX_OCCURRENCES = 64  # maximum number of occurrences of a mark that are examined
 LINE_START = r"^[ \t>|]*$"
 """Allowed before the first word of a line: indentation, and quote markers of mail and Markdown."""
@@ -53,8 +55,8 @@ class ScannedText:
     __slots__ = ("text", "words")
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.words = frozenset(text.encode("utf-8", "replace").translate(_WORD_TABLE).split())  # in lower case
+        self.text = fold_unicode(text)
+        self.words = frozenset(self.text.encode("utf-8", "replace").translate(_WORD_TABLE).split())  # in lower case
 
     def find(self, mark: TextMark) -> int:
         """Return the first position of the mark's text; -1 if it is absent."""

@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 from octet.client.records import Comparison
 from octet.config.ensemble import REJECT
 from octet.terminal import format_table
-from router.routing.classifier.features import BUCKET_BITS, FAMILIES, Features
-from router.routing.classifier.linear import LinearClassifier, decode_model, encode_model
+from router.routing.classifier.features import BUCKET_BITS, Features
+from router.routing.classifier.linear import LinearClassifier, decode_model, encode_model, reject_column
+from router.routing.classifier.reader import FEATURE_VERSION, VIEW_FAMILIES
 from router.routing.dispatch_plan import CountedReason
+from router.routing.training.calibration import calibrate_model, fit_calibration
 from router.routing.training.evaluation import calibration_error
 from router.routing.training.records import LabelledPrompt
 from router.routing.training.train import (
+    accepted_labels,
     collect_labels,
     fit,
-    fit_temperature,
     prompt_probabilities,
     record_features,
-    uncalibrated_probabilities,
+    uncalibrated_logits,
 )
 
 SOURCE = "shadow"
@@ -61,6 +63,8 @@ def collect_examples(comparisons: Iterable[Comparison], labels: Sequence[str]) -
             left_out["unknown specialists"] += 1
         elif not comparison.text and not comparison.feature_indices:
             left_out["without text and features"] += 1
+        elif not comparison.text and comparison.feature_version != FEATURE_VERSION:
+            left_out["features of another version of Octet"] += 1
         else:
             example = _to_example(comparison, label)
             key = _draw(example)
@@ -78,8 +82,8 @@ def _to_example(comparison: Comparison, label: str) -> LabelledPrompt:
     if comparison.text:
         return example
     indices = np.array(comparison.feature_indices, dtype=np.int64)
-    if indices.min() < 0 or indices.max() >= len(FAMILIES) << BUCKET_BITS:
-        limit = (len(FAMILIES) << BUCKET_BITS) - 1
+    if indices.min() < 0 or indices.max() >= len(VIEW_FAMILIES) << BUCKET_BITS:
+        limit = (len(VIEW_FAMILIES) << BUCKET_BITS) - 1
         raise ValueError(f"comparison {comparison.request_id}: feature_indices must be in [0, {limit}]")
     family, bucket = (indices >> BUCKET_BITS).astype(np.uint8), (indices % (1 << BUCKET_BITS)).astype(np.uint32)
     return replace(example, features=Features(np.zeros(len(indices), dtype=np.intp), family, bucket))
@@ -138,9 +142,9 @@ def retrain(corpus: Sequence[LabelledPrompt], examples: ShadowExamples, calibrat
     prompts, because the examples are harder than most requests. Deterministic."""
     weight, labels = min(1.0, len(corpus) / max(1, len(examples.trained))), collect_labels(corpus)
     model = fit([*corpus, *(replace(each, weight=weight) for each in examples.trained)], labels)
-    truth = np.array([labels.index(each.label) for each in calibrating], dtype=np.intp)
-    temperature = fit_temperature(uncalibrated_probabilities(model, calibrating), truth)
-    return encode_model(replace(model, temperature=temperature))
+    accepted = accepted_labels(calibrating, labels)
+    calibration = fit_calibration(uncalibrated_logits(model, calibrating), accepted, reject_column(labels))
+    return encode_model(calibrate_model(model, calibration))
 
 
 def judge_retrained(

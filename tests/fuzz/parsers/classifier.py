@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from router.routing.classifier.features import FAMILIES
 from router.routing.classifier.linear import LinearModel, encode_model
+from router.routing.classifier.reader import VIEW_FAMILIES
 
 CLASSIFIER = encode_model(
     LinearModel(
@@ -12,7 +12,8 @@ CLASSIFIER = encode_model(
         np.ones(3, np.float32),
         np.zeros((3, 2), np.float16),
         np.zeros(2, np.float32),
-        np.ones(len(FAMILIES), np.float32),
+        np.ones(len(VIEW_FAMILIES), np.float32),
+        np.ones(len(VIEW_FAMILIES), np.float32),
         1.0,
     )
 )

@@ -12,19 +12,21 @@ from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
 from router.routing.classifier.linear import DEFAULT_FILE, ClassifierInvalid, decode_model, read_classifier
+from router.routing.classifier.reader import VIEW_FAMILIES
 
 GOOD = DEFAULT_FILE.read_bytes()
 DIGEST = hashlib.sha256(GOOD).hexdigest()
 
 
 def small() -> dict[str, np.ndarray]:
-    header = json.dumps({"format": "octet-linear-1", "labels": ["a", "b", "reject"]}).encode()
+    header = json.dumps({"format": "octet-linear-3", "labels": ["a", "b", "reject"]}).encode()
     return {
         "buckets": np.array([3, 70, 900], dtype=np.uint32),
         "rarity": np.ones(3, dtype=np.float32),
         "weights": np.ones((3, 3), dtype=np.float16),
         "bias": np.zeros(3, dtype=np.float32),
-        "family_scale": np.ones(4, dtype=np.float32),
+        "family_scale": np.ones(len(VIEW_FAMILIES), dtype=np.float32),
+        "reject_scale": np.ones(len(VIEW_FAMILIES), dtype=np.float32),
         "temperature": np.ones(1, dtype=np.float32),
         "header": np.frombuffer(header, dtype=np.uint8).copy(),
     }
@@ -37,7 +39,7 @@ def test_the_digest_is_computed_from_the_file() -> None:
 
 
 def test_the_default_file_is_small() -> None:
-    assert len(GOOD) < 4 << 20
+    assert len(GOOD) < 5 << 20
 
 
 @given(st.integers(0, len(GOOD) - 1))
@@ -80,13 +82,16 @@ WRONG: dict[str, tuple[str, np.ndarray, str]] = {
     "twice": ("buckets", np.array([3, 3, 900], dtype=np.uint32), "ascend"),
     "outside": ("buckets", np.array([3, 4, 1 << 20], dtype=np.uint32), "below"),
     "families": ("family_scale", np.ones(3, dtype=np.float32), "shape"),
+    "families of reject": ("reject_scale", np.ones(3, dtype=np.float32), "shape"),
     "cold": ("temperature", np.zeros(1, dtype=np.float32), "positive"),
     "no json": ("header", np.frombuffer(b"{", dtype=np.uint8).copy(), "JSON"),
-    "format": ("header", header(format="other", labels=["a", "b", "c"]), "octet-linear-1"),
-    "same labels": ("header", header(format="octet-linear-1", labels=["a", "a", "c"]), "distinct"),
-    "one label": ("header", header(format="octet-linear-1", labels=["a"]), "distinct"),
-    "labels": ("header", header(format="octet-linear-1", labels=[1, 2, 3]), "names"),
-    "fewer labels": ("header", header(format="octet-linear-1", labels=["a", "b"]), "shape"),
+    "format": ("header", header(format="other", labels=["a", "b", "c"]), "octet-linear-3"),
+    "same labels": ("header", header(format="octet-linear-3", labels=["a", "a", "c"]), "distinct"),
+    "one label": ("header", header(format="octet-linear-3", labels=["a"]), "distinct"),
+    "labels": ("header", header(format="octet-linear-3", labels=[1, 2, 3]), "names"),
+    "long label": ("header", header(format="octet-linear-3", labels=["a", "b" * 257, "c"]), "at most 256"),
+    "half a character": ("header", header(format="octet-linear-3", labels=["a", "\ud800", "c"]), "Unicode"),
+    "fewer labels": ("header", header(format="octet-linear-3", labels=["a", "b"]), "shape"),
     "extra": ("more", np.ones(1, dtype=np.float32), "tensors"),
 }
 
@@ -96,6 +101,23 @@ def test_every_defect_is_named(case: str) -> None:
     name, value, why = WRONG[case]
     with pytest.raises(ClassifierInvalid, match=why):
         decode_model(bent(name, value))
+
+
+@given(st.integers(0, 99).filter(lambda version: version != 3), st.sets(st.sampled_from(sorted(small())[:-1])))
+def test_a_file_of_another_version_is_told_to_train_again(version: int, others: set[str]) -> None:
+    """Whatever its tensors are: another version may have others."""
+    kept = {name: value for name, value in small().items() if name not in others}
+    kept["header"] = header(format=f"octet-linear-{version}", labels=["a", "b"])
+    message = f"format 'octet-linear-{version}', this version of Octet reads octet-linear-3; train it again"
+    with pytest.raises(ClassifierInvalid, match=message):
+        decode_model(save(kept))
+
+
+def test_a_file_without_a_header_is_no_classifier() -> None:
+    tensors = small()
+    del tensors["header"]
+    with pytest.raises(ClassifierInvalid, match="no header"):
+        decode_model(save(tensors))
 
 
 def test_a_missing_tensor_is_refused() -> None:

@@ -11,7 +11,8 @@ from router.quality.answers import ByteBudget, CapturedAnswer, FinishedAnswer
 from router.quality.evaluation import MOST_FEATURES, answers_agree, compare_answers, shadow_label
 from router.quality.evaluation import extract_features as features
 from router.routing.classifier.base import sample_text
-from router.routing.classifier.features import BUCKET_BITS, FAMILIES, extract_features
+from router.routing.classifier.features import BUCKET_BITS, FAMILIES
+from router.routing.classifier.reader import FEATURE_VERSION, encode_views, extract_view_features
 from router.verify.verdict import Outcome
 from tests.router.shadow.harness import candidate, order
 
@@ -43,6 +44,7 @@ def test_only_a_disagreement_carries_the_classifiers_features() -> None:
     other = compare_answers(case, order(), ("a b c", "a b c"), ("passed", "failed"), 0.6, 17)
     assert not other.agreed and other.similarity == 1
     assert (list(other.feature_indices), list(other.feature_values)) == features(case.question)
+    assert (same.feature_version, other.feature_version) == (0, FEATURE_VERSION)
     for each in (same, other):
         assert (each.intent, each.confidence, each.at_unix_ms, each.classifier_digest) == ("review", 0.25, 17, "d")
     assert not compare_answers(finished(), order(), ("", ""), ("passed", "passed"), 0.6, 17).HasField("confidence")
@@ -58,7 +60,7 @@ def test_a_candidate_is_called_by_its_adapters(fresh: bool, names: tuple[str, ..
 @given(st.text(max_size=4000))
 def test_features_are_a_bounded_part_of_the_classifiers_features(question: str) -> None:
     indices, values = features(question)
-    found = extract_features([sample_text(question)])
+    found = extract_view_features([encode_views(sample_text(question))])
     all_features = [
         int(family) << BUCKET_BITS | int(bucket) for family, bucket in zip(found.family, found.bucket, strict=True)
     ]
@@ -70,14 +72,15 @@ def test_features_are_a_bounded_part_of_the_classifiers_features(question: str) 
 def test_too_many_features_drop_letters_and_keep_words() -> None:
     words = [f"w{number:04x}".translate({ord(str(n)): chr(ord("g") + n) for n in range(10)}) for number in range(500)]
     indices, _ = features(" ".join(words))
-    captured = [FAMILIES[index >> BUCKET_BITS] for index in indices]
-    everything = extract_features([sample_text(" ".join(words))])
+    captured = [FAMILIES[(index >> BUCKET_BITS) % len(FAMILIES)] for index in indices]
+    everything = extract_view_features([encode_views(sample_text(" ".join(words)))])
     assert (
         len(indices)
         == MOST_FEATURES
         < len(set(zip(everything.family.tolist(), everything.bucket.tolist(), strict=True)))
     )
-    num_words = len(set(everything.bucket[everything.family == FAMILIES.index("word")].tolist()))
+    is_word = everything.family % len(FAMILIES) == FAMILIES.index("word")
+    num_words = len(set(zip(everything.family[is_word].tolist(), everything.bucket[is_word].tolist(), strict=True)))
     assert captured.count("word") == num_words and captured.count("letters") > 0
 
 
@@ -91,9 +94,10 @@ def test_the_least_informative_features_are_dropped_first(seed: int) -> None:
         + random.choice([" ", "; ", " << ", "(", "::", " [&] "])
         for _ in range(900)
     )
-    found = extract_features([sample_text(question)])
+    found = extract_view_features([encode_views(sample_text(question))])
     there = {(int(family), int(bucket)) for family, bucket in zip(found.family, found.bucket, strict=True)}
     captured = {(index >> BUCKET_BITS, index & ((1 << BUCKET_BITS) - 1)) for index in features(question)[0]}
     assert len(there) > MOST_FEATURES == len(captured) and captured <= there
     worth = {FAMILIES.index(name): rank for rank, name in enumerate(("word", "punctuation", "pair", "letters"))}
-    assert max(worth[family] for family, _ in captured) <= min(worth[family] for family, _ in there - captured)
+    kept, dropped = ({worth[family % len(FAMILIES)] for family, _ in part} for part in (captured, there - captured))
+    assert max(kept) <= min(dropped)

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from octet.config.loader import default_ensemble
 from octet.v1 import inference_pb2 as wire
 from router.routing.classifier.linear import DEFAULT_FILE, read_classifier
+from router.routing.follow_ups import is_follow_up
 from router.routing.policy import RoutingPolicy
-from router.routing.validation import ENOUGH_CHARS, MAX_ROUTING_CHARS, SHORT_TURN_CHARS, routing_text
+from router.routing.validation import ENOUGH_CHARS, MAX_EARLIER, MAX_ROUTING_CHARS, routing_text
 from tests.router.routing.sample_conversations import FIRST, FOLLOW_UPS, NEW_QUESTIONS
 from tests.router.routing.sample_requests import validated_request
 
@@ -29,11 +30,13 @@ TURNS = st.lists(
 )
 
 
-@given(TURNS, st.text("xyz", min_size=1, max_size=2 * SHORT_TURN_CHARS))
-def test_the_newest_user_turn_is_read_last_and_alone_when_long(turns: list[wire.Message], newest: str) -> None:
+@given(TURNS, st.sampled_from([*FOLLOW_UPS, *NEW_QUESTIONS.values(), "What is a mutex?", "Sort a vector of pairs"]))
+def test_the_newest_user_turn_is_read_last_and_alone_unless_it_is_a_follow_up(
+    turns: list[wire.Message], newest: str
+) -> None:
     text = routing_text([*turns, turn_of("user", newest)])
     assert text.endswith(newest)
-    if len(newest) >= SHORT_TURN_CHARS:
+    if not is_follow_up(newest):
         assert text == newest
 
 
@@ -66,11 +69,24 @@ def test_a_short_turn_is_read_with_earlier_turns() -> None:
     assert routing_text(talk) == f"{question}\n\nyes, do that"
 
 
-def test_earlier_turns_are_read_up_to_the_limit() -> None:
+def test_earlier_follow_ups_are_left_out() -> None:
+    question = "How do I sort a vector of pairs?"
+    said = [question, "Could you explain that?", "yes", "And is it safe?"]
+    assert routing_text([turn_of("user", text) for text in said]) == f"{question}\n\nAnd is it safe?"
+
+
+@given(st.permutations(list(FIRST.values())), st.integers(0, MAX_EARLIER + 3))
+def test_the_newest_subject_within_reach_is_read(subjects: list[str], between: int) -> None:
+    said = [*subjects, *["Why?"] * between, "And is it safe?"]
+    text = routing_text([turn_of("user", each) for each in said])
+    assert text.startswith(f"{subjects[-1]}\n\n") == (between < MAX_EARLIER)
+    assert sum(each in text for each in subjects) == (between < MAX_EARLIER)
+
+
+def test_without_a_subject_earlier_turns_are_read_up_to_the_limit() -> None:
     talk = [turn_of("user", f"{n}" * 100) for n in range(9)] + [turn_of("user", "yes")]
     text = routing_text(talk)
-    assert text.split("\n\n") == ["6" * 100, "7" * 100, "8" * 100, "yes"]
-    assert len(text) - 100 < ENOUGH_CHARS + 10
+    assert text.split("\n\n") == ["5" * 100, "6" * 100, "7" * 100, "8" * 100, "yes"][-1 - -(-ENOUGH_CHARS // 100) :]
 
 
 def test_the_beginning_and_the_end_of_long_text_are_read() -> None:

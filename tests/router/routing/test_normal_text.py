@@ -1,4 +1,6 @@
-"""Texts are standardised once, at reception, without changing what they mean."""
+"""Texts are standardised once, at reception, without changing what they mean, and folded for routing."""
+
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -8,8 +10,9 @@ from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
 from router.request import Request
 from router.routing.classifier.base import Distribution
-from router.routing.normal_text import standardize, trim
+from router.routing.normal_text import fold_unicode, standardize, trim
 from router.routing.policy import RoutingPolicy
+from router.routing.validation import MAX_ROUTING_CHARS
 from tests.router.routing.ensembles import DIGEST, ENSEMBLE, opinion
 from tests.router.routing.sample_requests import new_validator
 
@@ -36,6 +39,29 @@ def test_only_line_ends_marks_nuls_and_outer_whitespace_change(text: str) -> Non
     kept = plain.strip(" \t\n\x0b\x0c\x1c\x1d\x1e\x1f\x85\u00a0\u2028\u2029\ufeff")
     assert kept in trimmed and trimmed in plain
     assert trimmed == trimmed.rstrip() and not trimmed[: len(trimmed) - len(trimmed.lstrip())].count("\n")
+
+
+HOSTILE = ("\u0300\u0316", "\u0f73", "\uff9e\u0334", "\ufdfa", "\u3316", "\u3316 ", "\u3164", "\uffa0", "a\u0300\u0316")
+"""Combining marks, characters that decompose into marks or into many letters, and invisible letters."""
+
+
+@given(st.text(st.sampled_from("".join(HOSTILE) + "a\uff42\u00a0\u200b"), max_size=200))
+def test_folding_hostile_text_twice_changes_nothing_more(text: str) -> None:
+    once = fold_unicode(text)
+    assert fold_unicode(once) == once
+    assert len(once) <= 2 * len(text) and not set(once) & {"\u200b", "\u1160"}
+
+
+@pytest.mark.parametrize("piece", HOSTILE, ids=ascii)
+def test_hostile_text_is_folded_quickly(piece: str) -> None:
+    text = (piece * MAX_ROUTING_CHARS)[:MAX_ROUTING_CHARS]
+    assert min(fold_seconds(text) for _ in range(3)) < 0.1
+
+
+def fold_seconds(text: str) -> float:
+    began = thread_time()
+    fold_unicode(text)
+    return thread_time() - began
 
 
 def test_code_keeps_its_indentation_normal_form_and_invisible_characters() -> None:

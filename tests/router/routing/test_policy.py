@@ -14,6 +14,7 @@ from octet.rpc.refusal import Refusal
 from octet.v1 import inference_pb2 as wire
 from router.refusals import no_specialist
 from router.request import Request
+from router.routing import policy as rules
 from router.routing.classifier.base import Distribution
 from router.routing.policy import RoutingPolicy
 from router.routing.rules.small_talk import is_small_talk
@@ -94,8 +95,12 @@ def test_thresholds_follow_the_configuration(ask: Request, thought: Distribution
     weight = sum(share for name, share in whole.items() if name not in ask.exclude)
     stand_in = _allowed(ensemble.specialist(top).fallback, ask) if top in ask.exclude else ""
     default = _allowed(ensemble.default, ask)
+    is_unsure = max(reject, *whole.values()) < rules.SURE or reject > 1 - rules.SURE
+    if limits.path is not None and is_unsure and is_small_talk(ask.text, frozenset()):
+        assert (decision.source, decision.primary) == (("default", default) if default else ("unrouted", ""))
+        return
     if reject >= limits.reject_threshold or reject >= whole[top]:
-        is_placed = default and (limits.path is None or is_small_talk(ask.text, frozenset()))
+        is_placed = default and limits.path is None
         assert (decision.source, decision.primary) == (("default", default) if is_placed else ("unrouted", ""))
         return
     if min(best, weight) >= limits.min_confidence:

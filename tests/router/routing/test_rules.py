@@ -1,11 +1,12 @@
 """Detectors recognise the output of tools and ignore prose about it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from octet.config.annotations import DETECTORS as NAMED
 from octet.config.ensemble import RuleConfig
+from router.routing.normal_text import fold_unicode
 from router.routing.rules.detectors import DETECTORS, rule_detector
 from router.routing.rules.text import RuleMatch, ScannedText, TextMark
 from tests.router.routing import texts
@@ -76,6 +77,18 @@ def test_literal_pieces_count_once_each(pieces: list[str], words: list[str], at_
     assert matched == (len(set(pieces) & set(words)) >= at_least)
 
 
+@pytest.mark.parametrize(
+    "piece", ["怎么\uff0c", "1\u20262", "a\u00a0b", "Übersicht", "\uff43\uff4d\uff41\uff4b\uff45", "e\u0301"]
+)
+def test_a_rule_finds_its_pieces_in_any_unicode_form(piece: str) -> None:
+    detect = rule_detector(RuleConfig("odd", "odd", contains=(piece,)))
+    assert detect(ScannedText(f"x {piece} y")) and detect(ScannedText(f"x {fold_unicode(piece)} y"))
+
+
+def test_a_rule_of_invisible_characters_matches_nothing() -> None:
+    assert rule_detector(RuleConfig("odd", "odd", contains=("\u200b",)))(ScannedText("a \u200b b")) is None
+
+
 def test_a_rule_needs_a_known_detector() -> None:
     with pytest.raises(KeyError, match="crystal-ball"):
         rule_detector(RuleConfig("x", "y", detect="crystal-ball"))
@@ -88,5 +101,6 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES, max_size=12).map("".join), st.lists(PIECES, min_size=1, max_size=3).map("".join))
 def test_the_word_index_misses_no_detector(text: str, piece: str) -> None:
+    assume(all(fold_unicode(each) == each for each in (text, piece, f"{text}{piece}{text}")))
     assert ScannedText(text).find(TextMark(piece)) == text.find(piece)
     assert ScannedText(f"{text}{piece}{text}").find(TextMark(piece)) >= 0

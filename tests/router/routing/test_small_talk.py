@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octet.cli.router import HELD_OUT_FILE
-from octet.config.ensemble import Ensemble
+from octet.config.ensemble import REJECT, Ensemble
 from octet.config.loader import default_ensemble
 from router.request import RoutingDecision
+from router.routing.classifier.base import Distribution
 from router.routing.classifier.linear import DEFAULT_FILE, read_classifier
 from router.routing.policy import RoutingPolicy
 from router.routing.rules.small_talk import find_topics, is_small_talk
@@ -42,9 +43,8 @@ def decide(text: str, ensemble: Ensemble = ENSEMBLE) -> RoutingDecision:
 def test_small_talk_is_answered_by_default(text: str) -> None:
     assert is_small_talk(text, TOPICS)
     decision = decide(text)
-    assert decision.source in ("default", "classifier")
-    if decision.source == "default":
-        assert decision.primary == ENSEMBLE.default and "it is small talk; the classifier rejects" in decision.why
+    assert decision.source == "default"
+    assert decision.primary == ENSEMBLE.default and "it is small talk" in decision.why
 
 
 @pytest.mark.parametrize("text", [text.strip() for text in OFF_TOPIC.split(";")])
@@ -66,7 +66,8 @@ def test_decisions_on_held_out_prompts_are_the_same_with_and_without_the_default
     for record, opinion in zip(records, opinions, strict=True):
         request = validated_request(prompt=record.text)
         one, other = (policy.decide(request, opinion, CLASSIFIER.digest) for policy in (with_default, without))
-        assert (one.source, one.primary) == (other.source, other.primary), record.text
+        if "confidence is too low" not in other.why:
+            assert (one.source, one.primary) == (other.source, other.primary), record.text
 
 
 @given(
@@ -82,3 +83,17 @@ def test_a_word_that_is_no_topic_ends_small_talk(phrases: list[str], word: str) 
 def test_a_long_text_is_not_small_talk() -> None:
     assert is_small_talk("hi " * 60, TOPICS) and not is_small_talk("hi " * 70, TOPICS)
     assert not is_small_talk("", TOPICS) and not is_small_talk("?!", TOPICS)
+
+
+@pytest.mark.parametrize("text", ["hello", "thank you", "What is a mutex?"])
+def test_invisible_and_wide_characters_do_not_change_what_is_small_talk(text: str) -> None:
+    wide = "".join(chr(ord(each) + 0xFEE0) if "!" <= each <= "~" else each for each in text)
+    for form in (text.replace(" ", "\u00a0"), "\u200b".join(text), wide):
+        assert is_small_talk(form, TOPICS) == is_small_talk(text, TOPICS)
+
+
+@pytest.mark.parametrize(("share", "source"), [(0.9, "classifier"), (0.7, "default")])
+def test_small_talk_goes_to_a_specialist_that_is_very_likely(share: float, source: str) -> None:
+    opinion = Distribution.of((("stl", share), ("memory", 0.95 - share), (REJECT, 0.05)))
+    decision = RoutingPolicy(ENSEMBLE).decide(validated_request(prompt="can you help me with C++?"), opinion, "")
+    assert decision.source == source

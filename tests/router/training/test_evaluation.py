@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,15 @@ from hypothesis import strategies as st
 
 from octet.cli import main
 from octet.cli.router import HELD_OUT_FILE
+from octet.config.ensemble import RuleConfig
 from router.routing.classifier.base import Distribution
 from router.routing.classifier.linear import DEFAULT_FILE, read_classifier
 from router.routing.training.evaluation import calibration_error, evaluate
 from router.routing.training.records import InvalidRecord, LabelledPrompt, read_records, write_records
+from router.routing.training.rule_precision import measure_rules
 from tests.router.training.corpora import small_corpus
 
-TOP1, TOP2, CALIBRATION_ERROR = 0.84, 0.92, 0.06
+TOP1, TOP2, CALIBRATION_ERROR = 0.85, 0.94, 0.07
 
 
 class FixedClassifier:
@@ -88,6 +91,60 @@ def test_the_command_line_trains_and_then_evaluates(tmp_path: Path, capsys: pyte
     assert "by specialist" in out_text and "confusion" in out_text
 
 
+def test_by_default_each_source_of_the_data_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "mine.jsonl"
+    write_records(data, [*small_corpus(), LabelledPrompt("a reference page", "sql", "pages", is_prompt=False)])
+    assert main(["router", "eval", "--data", str(data)]) == 0
+    report = capsys.readouterr().out
+    for part in ("left out of training, 36 prompts of 3 sources", "confusion", "calibration", "most confident errors"):
+        assert part in report
+    assert main(["router", "eval", "--data", str(data), "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert set(figures["by_source"]) == {"asks", "notes", "orders"}
+    assert sum(each["num"] for each in figures["calibration"]) == 36
+    assert figures["rules"] == [], "the default rules are about other specialists"
+    write_records(data, [replace(each, label=each.label.replace("sql", "build")) for each in small_corpus()])
+    assert main(["router", "eval", "--data", str(data), "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert {each["rule"] for each in figures["rules"]} >= {"linker-output", "build-text"}
+
+
+@pytest.mark.parametrize("label", ["reject", "sql"])
+@pytest.mark.parametrize("command", ["train", "eval"])
+def test_a_file_with_one_label_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, label: str
+) -> None:
+    data, out = tmp_path / "mine.jsonl", tmp_path / "mine.safetensors"
+    write_records(data, [each for each in small_corpus() if each.label == label])
+    given_out = ["--out", str(out)] if command == "train" else []
+    assert main(["router", command, "--data", str(data), *given_out]) == 2
+    assert f"at least 2 labels, one of them a specialist; got {label}" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_each_rule_has_its_own_precision() -> None:
+    rules = (
+        RuleConfig("first", "a", contains=("xyzzy",), at_least=1),
+        RuleConfig("second", "b", contains=("xyzzy", "plugh"), at_least=1),
+        RuleConfig("third", "c", contains=("never",), at_least=1),
+    )
+    texts = [("xyzzy plugh", "a"), ("xyzzy", "b"), ("plugh", "b"), ("nothing", "a")]
+    found = measure_rules(rules, [LabelledPrompt(text, label, "s") for text, label in texts])
+    assert [(each.rule, each.fired, each.precision) for each in found] == [
+        ("first", 2, 0.5),
+        ("second", 1, 1.0),
+        ("third", 0, None),
+    ]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=20))
+def test_the_worst_errors_are_errors(pairs: list[tuple[str, str]]) -> None:
+    found = evaluate(FixedClassifier(), [LabelledPrompt(f"text {text}", label, "s") for text, label in pairs])
+    assert all(each.label != each.routed == "a" for each in found.worst)
+    assert len(found.worst) == min(10, sum(label != "a" for _, label in pairs))
+    assert sum(each.num for each in found.calibration) == len(pairs)
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -97,6 +154,14 @@ def test_the_command_line_trains_and_then_evaluates(tmp_path: Path, capsys: pyte
         ('{"text": "t", "source": "s"}', "label must"),
         ('{"text": "t", "label": 3, "source": "s"}', "label must"),
         ('{"text": "t", "label": "a", "source": "s", "is_prompt": 1}', "is_prompt must"),
+        ('{"text": "t", "label": "a", "source": "s", "weight": 0}', "weight must"),
+        ('{"text": "t", "label": "a", "source": "s", "weight": "2"}', "weight must"),
+        (json.dumps({"text": "t", "label": "a" * 257, "source": "s"}), "label has 257 characters; the limit is 256"),
+        (json.dumps({"text": "t", "label": "a", "source": "s" * 257}), "source has 257 characters"),
+        (json.dumps({"text": "t", "label": "a", "source": "s", "ok": ["a", "b" * 257]}), "ok has 257 characters"),
+        ('{"text": "t", "label": "\\ud800", "source": "s"}', "label must be valid Unicode"),
+        ('{"text": "t", "label": "a", "source": "\\udfff"}', "source must be valid Unicode"),
+        ('{"text": "t", "label": "a", "source": "s", "ok": ["a", "\\ud800"]}', "ok must be valid Unicode"),
         ("", "no records"),
     ],
 )

@@ -18,7 +18,9 @@ from octet.cli import main
 from octet.client.records import Comparison
 from octet.v1 import operator_pb2 as wire
 from router.quality.evaluation import extract_features
+from router.routing.classifier.features import BUCKET_BITS
 from router.routing.classifier.linear import LinearClassifier, decode_model
+from router.routing.classifier.reader import FEATURE_VERSION, VIEW_FAMILIES
 from router.routing.training.records import LabelledPrompt, write_records
 from router.routing.training.retrain import (
     SOURCE,
@@ -86,6 +88,7 @@ def compared(
             shadow_outcome=outcomes[1],
             feature_indices=indices,
             feature_values=values,
+            feature_version=FEATURE_VERSION,
             text=record.text if keep_text else "",
         )
         found.append(Comparison.from_wire(comparison))
@@ -235,12 +238,29 @@ def test_a_small_reference_is_refused() -> None:
         split_reference(prompts(39, 1, "r"))
 
 
-@pytest.mark.parametrize("index", [1 << 22, 2**32 - 1])
+@pytest.mark.parametrize("index", [len(VIEW_FAMILIES) << BUCKET_BITS, 2**32 - 1])
 def test_impossible_features_are_refused(index: int) -> None:
     outcomes: dict[str, Any] = {"primary_outcome": "passed", "shadow_outcome": "failed"}
+    outcomes["feature_version"] = FEATURE_VERSION
     bad = wire.Comparison(request_id="x", primary=SQL, why="low_confidence", feature_indices=[index], **outcomes)
     with pytest.raises(ValueError, match="comparison x: feature_indices"):
         collect_examples([Comparison.from_wire(bad)], (SQL, SHELL))
+
+
+@given(st.lists(st.tuples(st.sampled_from((0, 1, FEATURE_VERSION, FEATURE_VERSION + 1)), st.booleans()), max_size=9))
+def test_features_of_another_version_are_skipped_and_counted(kinds: list[tuple[int, bool]]) -> None:
+    """A kept text can be read anew, so its version does not matter."""
+    kept = [
+        wire.Comparison(
+            request_id=f"r{n}", primary=SQL, why="low_confidence", primary_outcome="passed", shadow_outcome="failed",
+            feature_indices=[n], feature_version=version, text=f"join {'x' * n}" if has_text else "",
+        )
+        for n, (version, has_text) in enumerate(kinds)
+    ]  # fmt: skip
+    examples = collect_examples(map(Comparison.from_wire, kept), (SQL, SHELL))
+    old = sum(version != FEATURE_VERSION and not has_text for version, has_text in kinds)
+    assert len(examples.trained) + len(examples.held_back) == len(kinds) - old
+    assert dict(examples.left_out) == ({"features of another version of Octet": old} if old else {})
 
 
 def test_the_command_writes_a_classifier_only_through_the_gate(tmp_path: Path, capsys: Any) -> None:
