@@ -24,7 +24,7 @@ SMALL_TALK = """
 hi; Hello!; hey there; heeeey; good morning everyone; thanks!; Thank you so much for your help; ok thanks, bye; cool;
 yes; what's up?; How are you today?; who are you?; what can you do?; hello? is anyone there?; can you help me with
 C++?; Hi, I need help with my code; I have a question; hi\n\nthanks!; do you know C++?; thanks, that was very
-helpful!; I'm stuck, please help; lol; Hola
+helpful!; lol; Hola
 """
 OFF_TOPIC = """
 can you help me with my taxes?; can you help me with Java?; I have a question about my divorce; I need help with my
