@@ -84,6 +84,7 @@ def test_replica_killed_or_stopped_during_an_answer_is_reported_and_recovers() -
     async def scenario(first: Process, second: Process) -> None:
         dispatch = patient_dispatch(hang_seconds=4.0)
         async with running_router({"writer": [first.address, second.address]}, dispatch=dispatch) as routed:
+            await routed.until(lambda: all(each.is_usable for each in routed.server.fleet.replicas))
             asked = await _start(routed, 8)
             first.end()
             lost = routed.server.fleet.replicas[0]
