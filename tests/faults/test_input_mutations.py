@@ -34,6 +34,8 @@ USUAL_SEED = 8
 AT_ONCE = 32
 PATIENCE = 1.0
 """Seconds until the client abandons an incomplete request. The server's own limits are longer."""
+ANSWERED_WITHIN = 120.0
+"""Seconds until a complete request without an answer counts as wrong. A slow machine must not reach it."""
 TOGETHER = 500
 """Number of cases between two checks that a well-behaved request still gets the same answer."""
 
@@ -71,7 +73,8 @@ class DamagedRequests:
 
     async def _send(self, made: Case) -> CallEnd:
         if made.door == "http":
-            return await send_http(self._port, made.sent, PATIENCE)
+            seconds = PATIENCE if may_wait_for(made.sent) else ANSWERED_WITHIN
+            return await send_http(self._port, made.sent, seconds)
         return await self._doors[made.door].send(made.method, made.sent)
 
 
