@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.collecting import Frozen, import_from, without_the_collector
 from tests.forbidden import may_skip
+from tests.patience import TEST_SECONDS
 
 _USUAL = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("octet", _USUAL, derandomize=True, max_examples=20)
@@ -41,15 +42,12 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         return (yield)
 
 
-ASYNC_TEST_SECONDS = 150.0
-
-
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Limit the run time of every async test, so that a test that hangs fails with a traceback. The marker `bound` sets
     another limit, in seconds."""
     if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
         marker = item.get_closest_marker("bound")
-        item.obj = _bound(item.obj, ASYNC_TEST_SECONDS if marker is None else marker.args[0])
+        item.obj = _bound(item.obj, TEST_SECONDS if marker is None else marker.args[0])
 
 
 def _bound(test: Any, seconds: float) -> Any:

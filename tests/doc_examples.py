@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ("README.md", "sdk/typescript/README.md", *sorted(f"docs/{each.name}" for each in ROOT.glob("docs/*.md")))
 BASH = shutil.which("bash") or "bash"
@@ -161,7 +163,7 @@ def shell_environment(folder: Path, address: str) -> dict[str, str]:
     return {**os.environ, **given}
 
 
-def run_shell(text: str, folder: Path, environment: dict[str, str], seconds: float = 120) -> tuple[int, str]:
+def run_shell(text: str, folder: Path, environment: dict[str, str], seconds: float = PATIENCE) -> tuple[int, str]:
     """Return the exit status and the output of a command line."""
     command = [BASH, "-c", text]
     done = subprocess.run(

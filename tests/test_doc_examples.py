@@ -36,6 +36,7 @@ from tests.doc_reader import DEFAULT_URL, Ensemble, Scene, simulated, write_cert
 from tests.models.tiny import tiny_model
 from tests.models.tool_model import tool_model
 from tests.octet.cli.commands.tree import tree
+from tests.patience import PATIENCE
 from tests.ports import free_port
 from tests.router.store.postgres_server import MISSING, binaries, postgres_server
 from tests.sdk.node import NODE, PACKAGE, check_modules, tool
@@ -216,7 +217,7 @@ def check_slo_header(scene: Scene, example: Example) -> None:
     """The header of a real answer has the same measures, as far as they have samples."""
     asked = {"model": "octet/stl", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
     body, headers = json.dumps(asked).encode(), {"content-type": "application/json"}
-    with urlopen(Request(f"{scene.url}/v1/chat/completions", body, headers), timeout=60) as response:  # noqa: S310
+    with urlopen(Request(f"{scene.url}/v1/chat/completions", body, headers), timeout=PATIENCE) as response:  # noqa: S310
         printed = response.headers["octet-slo"]
     names = re.findall(r"(?:: |, |,\s+)([a-z-]+);", example.text)
     found = re.findall(r"(?:^|, )([a-z-]+);", printed)

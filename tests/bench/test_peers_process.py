@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.processes import Peer, PeerFailed
+from tests.patience import PATIENCE
 
 Start = Callable[..., Peer]
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +38,7 @@ def state_of(pid: int) -> str:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    stop = time.monotonic() + 60
+    stop = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < stop
         time.sleep(0.01)

@@ -36,6 +36,7 @@ from octet.cli import main
 from tests.bench import fake_endpoint as fake
 from tests.bench.fake_endpoint import FakeEndpoint, listening
 from tests.bench.fake_server import DIES, DIES_LATER, FAST, SLOW
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 CALLER = CallerClass("patient", 1.0, 2, 30.0, 60.0)
@@ -123,7 +124,7 @@ def test_a_stopped_server_ends_with_the_bench_and_so_do_its_children(tmp_path: P
 def become(pids: list[int], *states: str | None) -> bool:
     """Return whether every process reaches one of these states within a minute. The state None means that the process
     is gone."""
-    end = monotonic() + 60.0
+    end = monotonic() + PATIENCE
     while not (so := {state_of(pid) for pid in pids} <= set(states)) and monotonic() < end:
         sleep(0.02)
     return so

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bench import slow_periods as module
 from bench.slow_periods import Beat, Interval, PacerFailed, SlowPeriods, joined, record_slow_periods, slow_intervals
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 times = st.integers(0, 20).map(float)
@@ -61,7 +62,7 @@ def test_no_process_is_left_after_a_failure() -> None:
 
 def test_a_pacer_ends_without_its_parent() -> None:
     command = [sys.executable, "-m", "bench.slow_periods", "0", str(2**22 - 1)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert (ended.returncode, len(ended.stdout.splitlines())) == (0, 1), (
         "the pacer must print its first line and no more"
     )

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from octet import AsyncClient, OctetError
+from tests.patience import PATIENCE
 
 PROMPTS = tuple(f"question number {number}" for number in range(8))
 TOKENS = 24
@@ -63,7 +64,7 @@ class Load:
             self.results.num_answers_by[answer.receipt.replica] += 1
             self.results.answers.setdefault((specialist, prompt), set()).add(answer.text)
 
-    async def answered(self, more: int, seconds: float = 60) -> None:
+    async def answered(self, more: int, seconds: float = PATIENCE) -> None:
         """Wait until `more` further answers have arrived."""
         enough = self.results.num_answers + more
         async with asyncio.timeout(seconds):
@@ -73,6 +74,6 @@ class Load:
     async def answered_by(self, replica: str) -> None:
         """Wait until the replica has sent a further answer: the router has found its new process."""
         before = self.results.num_answers_by[replica]
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE):
             while self.results.num_answers_by[replica] == before:
                 await asyncio.sleep(0.01)

@@ -14,6 +14,7 @@ from octet import AsyncClient, OctetError, ReplicaLost
 from octet.client.replica import SpecialistClient, SpecialistError
 from octet.v1 import specialist_pb2 as wire
 from tests.chaos.load import Load
+from tests.patience import PATIENCE
 from tests.serve.ensemble import ServeProcess, serving
 
 PAIRS = """
@@ -47,7 +48,7 @@ async def load_of(path: Path) -> wire.LoadReport:
 
 async def until_serving(served: ServeProcess, path: Path, other_than: int) -> None:
     """Wait until a process other than `other_than` serves at this socket."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while True:
             with suppress(LookupError, OSError, SpecialistError):  # The process does not exist, or is stopping.
                 if served.replica(path) != other_than and not (await load_of(path)).draining:
@@ -109,7 +110,7 @@ async def test_a_stopped_replica_is_noticed_within_two_seconds_and_comes_back(se
         assert noticed < 2.0
         assert refused < 4.0
         assert answer.receipt.specialist == "alone" and answer.receipt.error is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not await _answers(client, "alone"):
                 await asyncio.sleep(0.05)
     assert served.replica(path) == pid
@@ -153,17 +154,17 @@ async def test_hot_reload_fails_no_request_and_an_invalid_file_changes_nothing(
 
         assert await route() == "left"
         await rewrite(config.replace("specialist: left, contains", "specialist: right, contains"))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while await route() != "right":
                 await asyncio.sleep(0.05)
         for wrong in ("rules: [", config.replace("specialist: left, contains", "specialist: absent, contains")):
             await rewrite(wrong)
             assert await route() == "right"
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while "absent" not in served.err:
                 await asyncio.sleep(0.05)
         await rewrite(config)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while await route() != "left":
                 await asyncio.sleep(0.05)
     assert [str(error) for error in load.results.errors] == []

@@ -11,6 +11,7 @@ from urllib.request import Request, urlopen
 from bench.pages import markdown
 from tests.clients import steps
 from tests.clients.table import ROOT
+from tests.patience import PATIENCE
 
 RECORD = ROOT / "bench" / "results" / "client_refusals.jsonl"
 CHAT, RESPONSES, MESSAGES, COMPLETIONS = "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/completions"
@@ -72,7 +73,8 @@ def ask(url: str) -> list[ClientRefusal]:
 def _ask(url: str, route: str, asked: str, fields: dict[str, Any]) -> ClientRefusal:
     body = json.dumps({"model": steps.TALK, **_BODIES[route], **fields}).encode()
     try:
-        with urlopen(Request(f"{url}{route}", body, {"content-type": "application/json"}), timeout=60) as response:  # noqa: S310
+        request = Request(f"{url}{route}", body, {"content-type": "application/json"})  # noqa: S310
+        with urlopen(request, timeout=PATIENCE) as response:  # noqa: S310
             raise AssertionError(f"{route} answered a request for {asked}: {response.read()[:300]!r}")
     except HTTPError as error:
         return ClientRefusal(route, asked, error.code, str(json.load(error)["error"]["message"]))

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import urlopen
 
+from tests.patience import PATIENCE
+
 TALK, TOOLS = "octet/talk", "octet/tools"
 """The model names: a small real model whose template shows no tools, and a random one whose template does."""
 SYSTEM = "You answer in one short sentence."
@@ -41,7 +43,6 @@ SHORT, LONG = 24, 500
 TOO_LONG = (6_000, 450_000)
 """Numbers of words: more tokens than the context of `talk`, and more bytes than the router accepts."""
 _CANCEL_AFTER = 3
-_SECONDS = 30.0
 
 
 class ToolRound(NamedTuple):
@@ -108,7 +109,7 @@ class Server:
         return {receipt["request_id"] for receipt in self._receipts("cancelled", 500)}
 
     def _receipts(self, outcome: str, limit: int) -> list[dict[str, Any]]:
-        with urlopen(f"{self._url}/v1/receipts?outcome={outcome}&limit={limit}", timeout=_SECONDS) as response:  # noqa: S310
+        with urlopen(f"{self._url}/v1/receipts?outcome={outcome}&limit={limit}", timeout=PATIENCE) as response:  # noqa: S310
             return list(json.load(response)["receipts"])
 
 
@@ -181,7 +182,7 @@ def _cancel(door: Door, server: Server) -> str:
     pieces = door.stream(STORY, LONG)
     assert len(list(islice(pieces, _CANCEL_AFTER))) == _CANCEL_AFTER
     pieces.close()
-    end = time.monotonic() + _SECONDS
+    end = time.monotonic() + PATIENCE
     while server.cancelled() <= before:
         assert time.monotonic() < end, "the server has not seen the cancellation"
         time.sleep(0.05)

@@ -23,6 +23,7 @@ from tests.clients.table import (
     with_records,
 )
 from tests.models.tool_model import tool_model
+from tests.patience import PATIENCE
 from tests.sdk.node import NODE
 from tests.serve.ensemble import ServeProcess, serving
 from tests.serve.test_http import url_of
@@ -161,7 +162,7 @@ def _check_nothing_is_left(served: ServeProcess) -> None:
 
 
 def _get(served: ServeProcess, path: str) -> str:
-    with urlopen(url_of(served) + path, timeout=60) as response:  # noqa: S310
+    with urlopen(url_of(served) + path, timeout=PATIENCE) as response:  # noqa: S310
         return str(response.read().decode())
 
 

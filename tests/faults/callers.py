@@ -15,6 +15,7 @@ from octet.v1 import control_pb2 as control_wire
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import operator_pb2 as operator_wire
 from tests.faults.history import Account, Golden, History, Question
+from tests.patience import PATIENCE
 
 PROMPTS = tuple(f"question number {number}" for number in range(6))
 LONGEST = 64
@@ -51,7 +52,7 @@ class RouterClient:
         is_connected = self._channel.get_state() is grpc.ChannelConnectivity.READY
         account = Account(f"f-{next(_numbers)}", question, began=time.monotonic(), connected=is_connected)
         call = self._generate(
-            _request(account.request_id, question, **fields), timeout=60, wait_for_ready=self._patient
+            _request(account.request_id, question, **fields), timeout=PATIENCE, wait_for_ready=self._patient
         )
         try:
             async with asyncio.timeout(leave_after):
@@ -94,7 +95,7 @@ class RouterClient:
 
     async def _call(self, path: str, request: Message, answer: type[_AnswerT]) -> _AnswerT:
         method = self._channel.unary_unary(path, type(request).SerializeToString, answer.FromString)
-        answered: _AnswerT = await method(request, timeout=60, wait_for_ready=self._patient)
+        answered: _AnswerT = await method(request, timeout=PATIENCE, wait_for_ready=self._patient)
         return answered
 
 
@@ -201,7 +202,7 @@ class Callers:
         await until(lambda: len(self.history.answered) >= enough)
 
 
-async def until(condition: Callable[[], Any], seconds: float = 60.0, why: Callable[[], Any] | None = None) -> Any:
+async def until(condition: Callable[[], Any], seconds: float = PATIENCE, why: Callable[[], Any] | None = None) -> Any:
     """Poll `condition`, which may be a coroutine function, until it returns a true value, and return that value. Raises
     AssertionError after `seconds`."""
     end = time.monotonic() + seconds

@@ -14,8 +14,8 @@ from bench.processes import cpu_seconds
 from tests.faults.callers import RouterClient, connected_client
 from tests.faults.history import Question
 from tests.faults.hostile import scraped
-from tests.faults.process import PATIENCE
 from tests.faults.site import Site
+from tests.patience import PATIENCE
 
 ASKED = Question("writer", "a harmless request", 8)
 

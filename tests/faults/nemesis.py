@@ -12,9 +12,10 @@ from random import Random
 from tests.faults.cgroups import Cgroup
 from tests.faults.history import Outage
 from tests.faults.network import VirtualLink
-from tests.faults.process import PATIENCE, Process
+from tests.faults.process import Process
 from tests.faults.proxy import Proxy
 from tests.faults.site import Replica
+from tests.patience import PATIENCE
 
 Act = Callable[[], None]
 ROUTER = "router"

@@ -4,6 +4,7 @@ import re
 import urllib.request
 
 from tests.faults.site import Site
+from tests.patience import PATIENCE
 
 
 def gauge(site: Site, name: str) -> float:
@@ -19,6 +20,6 @@ def is_up(site: Site) -> bool:
 
 def get(site: Site, path: str) -> str:
     """Return a page's text. Raises HTTPError unless its status is 2xx."""
-    with urllib.request.urlopen(f"{site.http}{path}", timeout=30) as page:  # noqa: S310
+    with urllib.request.urlopen(f"{site.http}{path}", timeout=PATIENCE) as page:  # noqa: S310
         text: str = page.read().decode()
     return text

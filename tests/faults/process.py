@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
-"""A generous limit in seconds for events on a busy machine."""
 OCTET = (sys.executable, "-m", "octet.cli")
 
 

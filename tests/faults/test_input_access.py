@@ -124,7 +124,6 @@ def test_24_the_expired_certificate_is_otherwise_valid(chains: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.bound(600)
 async def test_22_two_thousand_probes_reveal_nothing_of_another_tenant(figure: Figure) -> None:
     """The same test as in tests/router/keys/test_isolation.py, with four times as many probes."""
     victim, same, other = issue_key("victim", tenant="a"), issue_key("same", tenant="a"), issue_key("other", tenant="b")

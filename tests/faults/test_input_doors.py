@@ -22,8 +22,6 @@ from tests.faults.http2 import PREFACE, SETTINGS, frame, headers
 from tests.faults.latency import against
 from tests.faults.site import Site, site
 
-pytestmark = pytest.mark.bound(600)
-
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
 HALF_HTTP = (b"", HEAD, HEAD + b"content-type: application/json\r\ncontent-length: 99\r\n\r\n{")
 SAID = PREFACE + frame(SETTINGS, 0, 0)

@@ -12,9 +12,9 @@ from simulation.traces import read_azure
 from tests.faults.callers import PROMPTS, Callers, RouterClient, connected_client, golden_run, until
 from tests.faults.figures import Figure
 from tests.faults.history import History, Question
-from tests.faults.process import PATIENCE
 from tests.faults.site import Plan, Replica, Site, site
 from tests.faults.verdict import put_verdict, until_serving
+from tests.patience import PATIENCE
 
 EIGHT = ("template", "stl", "algo", "memory", "concurrency", "systems", "build", "debug")
 FASTER = 4.0

@@ -26,6 +26,7 @@ from tests.faults.latency import (
 )
 from tests.faults.site import Host, Plan, Site, site
 from tests.faults.verdict import put_verdict, states, until_serving
+from tests.patience import PATIENCE
 
 EIGHT = ("template", "stl", "algo", "memory", "concurrency", "systems", "build", "debug")
 RATE = 40.0
@@ -132,7 +133,7 @@ def _status(http: str, specialist: str) -> tuple[int, float]:
     )
     began = time.monotonic()
     try:
-        with urllib.request.urlopen(ask, timeout=30) as answer:  # noqa: S310
+        with urllib.request.urlopen(ask, timeout=PATIENCE) as answer:  # noqa: S310
             return answer.status, time.monotonic() - began
     except urllib.error.HTTPError as error:
         return error.code, time.monotonic() - began

@@ -28,7 +28,8 @@ from tests.incidents.ensembles import CONFIG
 from tests.incidents.fast_clock import observe_faster
 from tests.incidents.runbook import Section, sections
 from tests.incidents.scripted_specialist import ScriptedSpecialist
-from tests.incidents.waiting import PATIENCE, until
+from tests.incidents.waiting import until
+from tests.patience import PATIENCE
 from tests.router.serving.harness import CallResult, RouterHarness
 from tests.specialist.server.harness import ReplicaHarness, adapter_directory
 from tests.specialist.server.harness import running_replica as replica_serving

@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE = 60.0
-"""Seconds until a wait fails."""
+from tests.patience import PATIENCE
 
 
 async def until(condition: Callable[[], Any], why: Callable[[], Any] | None = None, seconds: float = PATIENCE) -> Any:

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from tests.monitoring.board import MONITORING
+from tests.patience import PATIENCE
 from tests.ports import free_port
 
 
@@ -46,7 +47,7 @@ class Prometheus:
 
 
 def _get(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310  # our own server on loopback
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310  # our own server on loopback
         return json.loads(answer.read() or b"null")
 
 
@@ -74,7 +75,7 @@ async def scraping(folder: Path, target: str) -> AsyncIterator[Prometheus]:
     )
     prometheus = Prometheus(f"http://127.0.0.1:{port}", process)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not await _is_ready(prometheus.url):
                 assert process.returncode is None, "Prometheus exited before it was ready"
                 await asyncio.sleep(0.1)

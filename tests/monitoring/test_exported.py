@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.monitoring.exported import ExportedFamily, exported, families
 from tests.monitoring.prometheus import tool
 from tests.monitoring.traffic import BusyEnsemble, busy_ensemble
+from tests.patience import PATIENCE
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 _ITEM = re.compile(r"^- `([a-z_]+)` \((\w+)((?:, `\w+`)*)\): (.+)$", re.MULTILINE)
@@ -28,7 +29,7 @@ async def _pages(busy: BusyEnsemble) -> list[str]:
 
 async def _full_pages(busy: BusyEnsemble) -> list[str]:
     """Return the metrics pages of the router and its replicas once every family has samples."""
-    async with asyncio.timeout(140):
+    async with asyncio.timeout(PATIENCE):
         while True:
             pages = await _pages(busy)
             if all(family.samples for family in families("".join(pages))):

@@ -7,8 +7,8 @@ from typing import Any
 from tests.monitoring.board import Query, board_queries, rules
 from tests.monitoring.prometheus import Prometheus, scraping, tool
 from tests.monitoring.traffic import busy_ensemble
+from tests.patience import PATIENCE
 
-_SECONDS = 140
 _SCRAPES = "min(count_over_time(up[5m]))"
 
 
@@ -20,7 +20,7 @@ async def _all_answered(prometheus: Prometheus) -> None:
     """Wait until every query of the dashboard returns data. A rate needs two scrapes."""
     open_questions = board_queries()
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             while max(await prometheus.ask(_SCRAPES), default=0) < 2:
                 await asyncio.sleep(0.3)
             while open_questions := await _unanswered(prometheus, open_questions):
@@ -43,7 +43,7 @@ async def _all_up(prometheus: Prometheus) -> None:
     interval."""
     targets: list[Any] = []
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             while {target["health"] for target in targets} != {"up"}:
                 targets = (await prometheus.get("/api/v1/targets"))["data"]["activeTargets"]
                 await asyncio.sleep(0.3)

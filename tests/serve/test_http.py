@@ -21,6 +21,7 @@ from octet.client.errors import NoSpecialist
 from octet.config.ensemble import DEFAULT_HTTP_PORT
 from octet.config.loader import parse_ensemble
 from tests.octet.supervisor.test_supervisor import is_alive
+from tests.patience import PATIENCE
 from tests.ports import free_port
 from tests.serve.ensemble import ROOT, TWO, ServeProcess, serving
 from tests.serve.test_serve import octet_serve
@@ -34,7 +35,7 @@ def url_of(served: ServeProcess) -> str:
 def chat(url: str) -> Any:
     asked = {"model": "octet/shell", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
     request = Request(f"{url}/v1/chat/completions", json.dumps(asked).encode(), {"content-type": "application/json"})  # noqa: S310
-    with urlopen(request, timeout=60) as response:  # noqa: S310
+    with urlopen(request, timeout=PATIENCE) as response:  # noqa: S310
         return json.load(response)
 
 
@@ -100,10 +101,10 @@ def test_your_own_file_is_a_whole_product(tmp_path: Path) -> None:
     """A file with one bare specialist: the dashboard opens, the printed command works, every request is answered."""
     with serving(tmp_path, "specialists: {writer: {engine: sim, max_tokens: 4}}\n") as served:
         url = url_of(served)
-        with urlopen(f"{url}/", timeout=60) as page:  # noqa: S310
+        with urlopen(f"{url}/", timeout=PATIENCE) as page:  # noqa: S310
             assert page.url == f"{url}/dashboard" and "text/html" in page.headers["content-type"]
         command = served.out.splitlines()[-1].removeprefix("  try: ")
-        done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60)  # noqa: S602
+        done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)  # noqa: S602
         assert done.returncode == 0 and done.stdout.strip(), done.stderr
         with Client(served.address) as client:
             for prompt in ("hi", "What is the capital of France?"):

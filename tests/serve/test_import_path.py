@@ -18,10 +18,10 @@ from threading import Timer
 
 import pytest
 
+from tests.patience import PATIENCE
 from tests.serve.ensemble import ROOT, TWO
 
 FOREIGN = ("json", "router", "specialist", "admission", "grpc", "yaml", "pip")
-_SECONDS = 60.0
 _MARK = "import pathlib; pathlib.Path({mark!r}).touch(); raise SystemExit('foreign code was run')\n"
 _SCRIPT = "import sys\nfrom octet.cli import main\nsys.exit(main())\n"
 _BUILD = "import sys; from setuptools.build_meta import build_editable; print(build_editable(sys.argv[1]))"
@@ -97,13 +97,13 @@ def test_serving_from_a_foreign_folder_imports_nothing_there(python: Path, forei
         ) as served:
             assert served.stdout is not None
             output = ""
-            limit = Timer(_SECONDS, served.kill)
+            limit = Timer(PATIENCE, served.kill)
             limit.start()
             while "octet ready on" not in output and (line := served.stdout.readline()):
                 output += line
             served.terminate()
             output += served.stdout.read()
-            status = served.wait(_SECONDS)
+            status = served.wait(PATIENCE)
             limit.cancel()
     assert list(foreign.glob("*.mark")) == [], output
     assert "octet ready on" in output and status == 0, output

@@ -18,6 +18,7 @@ import pytest
 
 from tests.models.hub_server import Hub, files_of, running_hub
 from tests.models.plain import write_adapter, write_model
+from tests.patience import PATIENCE
 from tests.serve.ensemble import ROOT, ServeProcess
 
 pytestmark = pytest.mark.slow
@@ -125,7 +126,7 @@ def interrupt_download(hub: Hub, file: Path, folder: Path) -> None:
     served = ServeProcess(file, folder)
     assert hub.held["model.safetensors"].wait(FIVE_MINUTES)
     os.killpg(served.popen.pid, signal.SIGINT)
-    assert served.popen.wait(60) == 130
+    assert served.popen.wait(PATIENCE) == 130
     assert "Traceback" not in served.err
     del hub.held["model.safetensors"]
     hub.requests.clear()

@@ -19,6 +19,7 @@ from octet.client.replica import SpecialistClient
 from octet.v1 import inference_pb2 as wire
 from octet.v1 import specialist_pb2
 from tests.octet.supervisor.test_supervisor import is_alive
+from tests.patience import PATIENCE
 from tests.serve.ensemble import ROOT, TWO, ServeProcess, serving
 
 
@@ -35,7 +36,7 @@ def infer(address: str, specialist: str) -> wire.InferResponse:
         call = channel.unary_unary(
             "/octet.v1.Inference/Infer", wire.InferRequest.SerializeToString, wire.InferResponse.FromString
         )
-        response: wire.InferResponse = call(request, timeout=60, wait_for_ready=True)
+        response: wire.InferResponse = call(request, timeout=PATIENCE, wait_for_ready=True)
     return response
 
 
@@ -156,7 +157,7 @@ def test_sigterm_ends_everything_in_order(tmp_path: Path) -> None:
         (path,) = served.sockets("sql")
         pids = served.pids
         served.popen.send_signal(signal.SIGTERM)
-        assert served.popen.wait(60) == 0
+        assert served.popen.wait(PATIENCE) == 0
         assert not any(map(is_alive, pids))
         assert not path.parent.exists()
         assert "had to" not in served.err and "killed" not in served.err
@@ -164,7 +165,11 @@ def test_sigterm_ends_everything_in_order(tmp_path: Path) -> None:
 
 def octet_serve(*arguments: str) -> tuple[int, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "octet.cli", "serve", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=90
+        [sys.executable, "-m", "octet.cli", "serve", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.stdout == ""
     return done.returncode, done.stderr

@@ -12,6 +12,7 @@ import pytest
 
 from octet.supervisor.placement import runtime_folder
 from tests.octet.supervisor.test_supervisor import children_of, wait_until
+from tests.patience import PATIENCE
 from tests.serve.ensemble import ROOT, TWO
 
 PREPARING = """
@@ -50,7 +51,7 @@ def test_signal_during_preparation_leaves_nothing_behind(
         folder = Path(popen.stdout.readline().strip() if popen.stdout is not None else "")
         assert folder.is_dir() and folder.parent == parent
         popen.send_signal(number)
-        assert popen.wait(60) == status
+        assert popen.wait(PATIENCE) == status
     assert folder.exists() == (number == signal.SIGKILL)
 
 
@@ -90,12 +91,12 @@ def test_commands_work_with_closed_standard_streams(tmp_path: Path, closed: str)
     file.write_text(TWO)
     command = f"exec {sys.executable} -m octet.cli"
     asking = ["sh", "-c", f"{command} generate x --address 127.0.0.1:1 {closed}"]
-    assert subprocess.run(asking, cwd=ROOT, stderr=subprocess.PIPE, timeout=60).returncode == 3
+    assert subprocess.run(asking, cwd=ROOT, stderr=subprocess.PIPE, timeout=PATIENCE).returncode == 3
     serving = ["sh", "-c", f"{command} serve {file} --port 0 {closed}"]
     with subprocess.Popen(serving, cwd=ROOT, stderr=subprocess.PIPE) as popen:
         wait_until(lambda: len(children_of(popen.pid)) == 4, 60)
         popen.send_signal(signal.SIGTERM)
-        _, output = popen.communicate(timeout=60)
+        _, output = popen.communicate(timeout=PATIENCE)
     assert popen.returncode == 0 and b"Traceback" not in output
 
 
@@ -110,5 +111,5 @@ sys.modules.pop("argparse", None)
 sys.meta_path.insert(0, Interrupted())
 sys.exit(octet.cli.main(["generate", "x"]))
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (130, "")

@@ -14,6 +14,7 @@ import pytest
 
 from tests.later import Later
 from tests.octet.supervisor.test_supervisor import is_alive
+from tests.patience import PATIENCE
 from tests.serve.ensemble import ServeProcess, serving
 from tests.serve.test_http import url_of
 
@@ -103,7 +104,7 @@ def streaming(url: str) -> Iterator[Tally]:
     finally:
         stop.set()
         for thread in threads:
-            thread.join(120)
+            thread.join(PATIENCE)
 
 
 def _until_more_answers(served: ServeProcess, tally: Tally) -> None:

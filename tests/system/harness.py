@@ -22,6 +22,7 @@ from octet.rpc.handlers import Context
 from octet.v1 import inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
+from tests.patience import PATIENCE
 from tests.router.serving.harness import CallResult, RouterHarness, running_router
 from tests.router.serving.spy import SpyReplica, running_spy
 
@@ -113,7 +114,7 @@ async def answerer(routed: RouterHarness) -> str:
     return received.receipt.specialist if received.code is grpc.StatusCode.OK and received.receipt is not None else ""
 
 
-async def ask_until(routed: RouterHarness, name: str, seconds: float = 60.0) -> list[str]:
+async def ask_until(routed: RouterHarness, name: str, seconds: float = PATIENCE) -> list[str]:
     """Send requests until `name` answers. Return the specialists that answered, in order."""
     seen: list[str] = []
     end = time.monotonic() + seconds
@@ -146,7 +147,7 @@ async def audit(routed: RouterHarness) -> list[wire.AuditEntry]:
     return [entry async for entry in method(wire.ListAuditRequest(most=1000))][::-1]
 
 
-async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> None:
     """Poll until the condition returns, or resolves to, a true value."""
     end = time.monotonic() + seconds
     while True:

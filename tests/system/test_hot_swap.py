@@ -23,6 +23,7 @@ from octet import Client, OctetError, Operator, ReplicaLost
 from octet.client.answer import Answer
 from octet.client.records import LaneInfo
 from octet.client.replica import SpecialistClient
+from tests.patience import PATIENCE
 from tests.serve.ensemble import ServeProcess, serving
 from tests.system.models import TinyModel, tiny
 
@@ -235,7 +236,7 @@ def lose_one(setup: SwapSetup, operator: Operator, received: ReceivedAnswers) ->
     return victim
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

@@ -24,6 +24,7 @@ from specialist.models.checkpoint import ModelConfig
 from specialist.models.open import open_checkpoint
 from tests.adapters.peft_files import random_tensors, write
 from tests.models.demo import demo_gguf
+from tests.patience import PATIENCE
 from tests.serve.ensemble import ROOT, ServeProcess, serving
 
 __all__ = ["demo_gguf"]
@@ -63,7 +64,6 @@ logits by up to 0.7, so the model may or may not add a `main`. Without the stop 
 NUM_CLIENTS = 2
 BREATH = 1.0
 """Seconds between two requests of a client. Shadow requests and compilers run at low priority and need the time."""
-PATIENCE = 600.0
 """Seconds to wait for a decision or an answer. The limit is long because compilers run at low priority."""
 
 
@@ -83,7 +83,7 @@ class RefreshSetup:
         """Run `octet` with these arguments. Return its output."""
         command = [sys.executable, "-m", "octet.cli", *arguments, "--address", self.served.address]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

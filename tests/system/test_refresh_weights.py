@@ -17,6 +17,7 @@ import torch
 
 from octet import Client, Operator
 from octet.client.records import LaneInfo
+from tests.patience import PATIENCE
 from tests.serve.ensemble import ROOT, ServeProcess, serving
 from tests.system.models import CHARACTERS, CONTROL, TinyModel, tiny
 
@@ -79,7 +80,7 @@ class Site:
     def octet(self, *arguments: str, code: int = 0) -> str:
         command = [sys.executable, "-m", "octet.cli", *arguments, "--address", self.served.address]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=180)
+        done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == code, (done.stdout, done.stderr, self.served.err[-2000:])
         return done.stdout + done.stderr
 
@@ -94,7 +95,7 @@ class Site:
     def ask(self, prompt: str) -> str:
         with Client(self.served.address) as client:
             how = {"temperature": 0.0, "top_p": 1.0, "repetition_penalty": 1.0, "max_tokens": LENGTH}
-            return client.infer(prompt, stop=ENDS, timeout=60, **how).text  # type: ignore[arg-type]
+            return client.infer(prompt, stop=ENDS, timeout=PATIENCE, **how).text  # type: ignore[arg-type]
 
     def answers(self) -> dict[str, str]:
         return {prompt: self.ask(prompt) for prompt in self.prompts}

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 
 from octet.v1 import inference_pb2 as wire
+from tests.patience import PATIENCE
 from tests.ports import free_port
 
 _NUM_THREADS = 16
@@ -114,7 +115,7 @@ class Script:
     def _finish(self, act: ScriptedCall, call: Call, receipt: wire.Receipt, context: Any) -> None:
         if act.hangs:
             self.live.set()
-            call.ended.wait(60)
+            call.ended.wait(PATIENCE)
         if act.code != grpc.StatusCode.OK:
             beside: list[tuple[str, bytes]] = []
             if act.error is not None:
@@ -179,7 +180,7 @@ def scripted(*acts: ScriptedCall, address: str | None = None) -> Iterator[Script
 
 
 def _stop(server: Any) -> None:
-    server.stop(0).wait(60)
+    server.stop(0).wait(PATIENCE)
 
 
 def handler(script: Script) -> Any:

@@ -14,6 +14,7 @@ from octet import AsyncClient, Busy, Client, Forbidden, NotFound, Operator, Unau
 from octet.addresses import is_local
 from octet.cli import main
 from octet.client.channel import ApiKey
+from tests.patience import PATIENCE
 from tests.router.http.harness import HttpHarness
 from tests.router.keys.keyed import issue_key, running_keyed_router
 from tests.specialist.server.harness import run
@@ -37,12 +38,12 @@ def router() -> Iterator[str]:
     thread = Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
-        assert ready.wait(60)
+        assert ready.wait(PATIENCE)
         yield found[0].routed.address
     finally:
         for loop, end in done:
             loop.call_soon_threadsafe(end.set)
-        thread.join(60)
+        thread.join(PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from octet.client.receipts import Receipt
 from octet.v1 import inference_pb2 as wire
 from tests.octet.client.commands import octet
 from tests.octet.client.server import ScriptedCall, busy, refuse, scripted
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 Captured = pytest.CaptureFixture[str]
@@ -294,7 +295,7 @@ def rest(running: "subprocess.Popen[str]") -> tuple[int, str]:
     if running.stdout is None or running.stderr is None:
         raise RuntimeError("no pipes")
     output = running.stderr.read()
-    status = running.wait(60)
+    status = running.wait(PATIENCE)
     running.stderr.close()
     running.stdout.close()
     return status, output
@@ -309,7 +310,7 @@ def test_closed_stdout_ends_the_command_quietly() -> None:
         assert running.stdout.readline() == "0\n"
         running.stdout.close()
         assert rest(running) == (141, "")
-        assert script.calls[0].ended.wait(60)
+        assert script.calls[0].ended.wait(PATIENCE)
 
 
 def test_an_interrupt_cancels() -> None:
@@ -320,7 +321,7 @@ def test_an_interrupt_cancels() -> None:
         assert running.stdout.readline() == "begun\n"
         running.send_signal(signal.SIGINT)
         assert rest(running) == (130, "")
-        assert script.calls[0].ended.wait(60)
+        assert script.calls[0].ended.wait(PATIENCE)
 
 
 def test_router_lost_during_an_answer_is_one_line() -> None:

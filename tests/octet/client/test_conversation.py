@@ -15,6 +15,7 @@ from octet import AsyncClient, Client, OctetError
 from octet.client.records import TokenCount
 from octet.v1 import inference_pb2 as wire
 from tests.octet.client.server import Script, ScriptedCall, scripted
+from tests.patience import PATIENCE
 
 LOST = wire.Error(reason=wire.ERROR_REASON_REPLICA_LOST, message="the replica was lost")
 GOOD = ScriptedCall()
@@ -168,7 +169,7 @@ def test_dropped_conversation_stream_is_cancelled() -> None:
             answer = client.conversation().stream("x")
             next(answer)
             del answer
-            assert script.calls[0].ended.wait(60)
+            assert script.calls[0].ended.wait(PATIENCE)
     finally:
         gc.enable()
 

@@ -17,6 +17,7 @@ from octet.client.operator import default_operator_name
 from octet.client.record_stubs import write_stubs
 from octet.v1 import operator_pb2 as wire
 from tests.octet.client.server import scripted
+from tests.patience import PATIENCE
 from tests.router.operator.fake_control import NOW_MS, FakeComparisons
 from tests.router.operator.harness import OperatorHarness, running_operator
 
@@ -99,14 +100,14 @@ def test_events_arrive_as_they_happen_until_closed() -> None:
         events = operator.events()
         changing = once_watched(at, lambda: operator.drain("stl"))
         event = next(events)
-        changing.join(60)
+        changing.join(PATIENCE)
         assert event.audit is not None and (event.audit.what, event.audit.who) == ("drain", "ann")
         events.close()  # type: ignore[attr-defined]
         at.until(lambda: len(at.control.events) == 0)
         following = operator.events()
         changing = once_watched(at, lambda: operator.undrain("stl"))
         assert next(following).audit is not None
-        changing.join(60)
+        changing.join(PATIENCE)
         at.stop()
         with pytest.raises(ReplicaLost, match="was lost in the middle"):
             next(following)
@@ -190,7 +191,7 @@ def test_lookups_are_retried_and_changes_are_not() -> None:
                 operator.drain("stl")
             assert dying.calls == 4
     finally:
-        server.stop(0).wait(60)
+        server.stop(0).wait(PATIENCE)
 
 
 def test_operator_timeout_ends_slow_calls() -> None:

@@ -25,6 +25,7 @@ from octet import (
 from octet.client.request import ClientRetryBudget
 from octet.v1 import inference_pb2 as wire
 from tests.octet.client.server import Script, ScriptedCall, busy, refuse, scripted
+from tests.patience import PATIENCE
 
 LOST = wire.Error(reason=wire.ERROR_REASON_REPLICA_LOST, message="the replica was lost")
 CUT = ScriptedCall(code=grpc.StatusCode.UNAVAILABLE, error=LOST)
@@ -70,7 +71,7 @@ def test_leaving_a_stream_cancels_the_request(how: str) -> None:
             assert answer.text == "one " and list(answer) == []
         elif how == "leave":
             with client.stream("x"):
-                assert script.live.wait(60)
+                assert script.live.wait(PATIENCE)
         elif how == "drop":
             assert next(client.stream("x")).text == "one "
             gc.collect()
@@ -82,7 +83,7 @@ def test_leaving_a_stream_cancels_the_request(how: str) -> None:
             next(dropped)
             client.close()
         assert len(script.calls) <= 1
-        assert all(call.ended.wait(60) for call in script.calls)
+        assert all(call.ended.wait(PATIENCE) for call in script.calls)
 
 
 def test_cancelling_from_another_thread_ends_the_reader_with_an_error() -> None:
@@ -96,7 +97,7 @@ def test_cancelling_from_another_thread_ends_the_reader_with_an_error() -> None:
         canceller.join()
         assert caught.value.request_id == script.calls[0].request.request_id
         assert answer.text == "one two three" and answer.receipt.specialist == "stl"
-        assert script.calls[0].ended.wait(60)
+        assert script.calls[0].ended.wait(PATIENCE)
 
 
 def test_cancelling_ends_a_wait_for_the_next_attempt() -> None:
@@ -171,7 +172,7 @@ def test_threads_share_a_client() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE)
         assert texts == ["one two three"] * 16
         assert len({call.request.request_id for call in script.calls}) == 16
 
@@ -215,7 +216,7 @@ def test_client_reconnects_to_a_restarted_server(tmp_path: Path) -> None:
                 client.infer("x")
         with scripted(address=address):
             client._budget = ClientRetryBudget()
-            end = time.monotonic() + 60
+            end = time.monotonic() + PATIENCE
             while time.monotonic() < end:
                 with suppress(Unavailable):
                     assert client.infer("x").text == "one two three"

@@ -10,6 +10,7 @@ import pytest
 from octet import AsyncClient, Client, Unavailable
 from octet.client.channel import channel_options
 from tests.octet.client.server import Script, handler
+from tests.patience import PATIENCE
 from tests.specialist.server.harness import run
 from tests.specialist.server.test_tls import pki
 
@@ -36,7 +37,7 @@ def test_only_a_caller_with_a_certificate_is_served(pki: Path) -> None:
         with Client(address, ca=pki / "ca.pem", max_retries=0) as unknown, pytest.raises(Unavailable):
             unknown.infer("x", timeout=5)
     finally:
-        server.stop(0).wait(60)
+        server.stop(0).wait(PATIENCE)
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])

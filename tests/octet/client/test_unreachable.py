@@ -12,6 +12,7 @@ import pytest
 
 from octet import Client, Unavailable
 from tests.octet.client.server import Script, handler, scripted
+from tests.patience import PATIENCE
 from tests.specialist.server.test_tls import pki
 
 __all__ = ["pki"]
@@ -33,7 +34,7 @@ def speaking_tls(pki: Path) -> Iterator[int]:
     try:
         yield port
     finally:
-        server.stop(0).wait(60)
+        server.stop(0).wait(PATIENCE)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "localhost:1"])
@@ -79,7 +80,7 @@ def test_http_server_is_reported() -> None:
 
         greeting = pool.submit(greet)
         output = result(f"127.0.0.1:{port}")
-        greeting.result(5)
+        greeting.result(PATIENCE)
     assert (
         output.startswith(f"no gRPC server answers at 127.0.0.1:{port}: an HTTP server listens there")
         and "octet serve" not in output

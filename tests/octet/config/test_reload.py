@@ -12,12 +12,12 @@ import pytest
 from octet.config.loader import read_ensemble
 from octet.config.reload import ConfigWatch, Reloaded, ReloadEvent, ReloadRefused
 from simulation.event_loop import HeapLoop
+from tests.patience import PATIENCE
 
 OLD = "specialists:\n  sql: {system: old}\n  shell:\nrules:\n  - {name: a, specialist: sql, contains: [SELECT]}\n"
 NEW = OLD.replace("system: old", "system: new")
 INTERVAL, SETTLE = 0.02, 0.05
 LONG = 0.5
-PATIENCE = 60.0
 
 
 @pytest.fixture

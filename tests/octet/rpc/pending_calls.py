@@ -8,6 +8,8 @@ from typing import Any
 
 import grpc
 
+from tests.patience import PATIENCE
+
 NUM_CALLS = 32
 _STALL_SECONDS = 0.4
 Ask = Callable[[], Any]
@@ -20,7 +22,7 @@ async def connected(address: str, method: str, request: bytes) -> AsyncIterator[
         method_of = channel.unary_unary(method)
 
         def ask() -> Any:
-            return method_of.future(request, timeout=60)
+            return method_of.future(request, timeout=PATIENCE)
 
         await asyncio.to_thread(ask().code)
         yield ask

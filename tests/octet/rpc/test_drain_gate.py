@@ -12,6 +12,7 @@ import pytest
 from octet.rpc import drain_gate
 from octet.rpc.drain_gate import DrainGate, DrainGateInterceptor, begin_shutdown
 from tests.octet.rpc.pending_calls import NUM_CALLS, codes_of, connected, details_of, send_pending_calls
+from tests.patience import PATIENCE
 from tests.specialist.server.harness import run
 
 ASK = "/a.Server/Ask"
@@ -82,7 +83,7 @@ async def test_immediate_retries_are_never_cancelled() -> None:
 
         async def ask_for_ever(answers: list[tuple[grpc.StatusCode, str]]) -> None:
             while not answers or answers[-1] == DRAINING:
-                call = channel.unary_unary(ASK)(b"", timeout=60)
+                call = channel.unary_unary(ASK)(b"", timeout=PATIENCE)
                 answers.append((await call.code(), await call.details()))
 
         asking = [asyncio.create_task(ask_for_ever(answers)) for answers in ends]
@@ -101,11 +102,11 @@ async def test_constant_arrivals_delay_the_shutdown_for_a_limited_time() -> None
 
         async def come() -> None:
             while True:
-                calls.append(channel.unary_unary(ASK)(b"", timeout=60))
+                calls.append(channel.unary_unary(ASK)(b"", timeout=PATIENCE))
                 await asyncio.sleep(0.01)
 
         coming = asyncio.create_task(come())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await stop(server, gate)
         coming.cancel()
         ends = Counter([(await call.code(), await call.details()) for call in calls])
@@ -139,8 +140,8 @@ async def test_health_checks_pass_while_calls_are_held() -> None:
 
     server, gate, address = await serving(answer, also="grpc.health.v1.Health")
     async with grpc.aio.insecure_channel(address) as channel, gate.hold():
-        held = channel.unary_unary(ASK)(b"", timeout=60)
-        async with asyncio.timeout(60):
+        held = channel.unary_unary(ASK)(b"", timeout=PATIENCE)
+        async with asyncio.timeout(PATIENCE):
             while not gate.num_held:
                 await asyncio.sleep(0.01)
             assert await channel.unary_unary("/grpc.health.v1.Health/Ask")(b"") == b"well"
@@ -157,7 +158,7 @@ async def test_grace_period_applies_to_running_calls() -> None:
 
     server, gate, address = await serving(hang)
     async with grpc.aio.insecure_channel(address) as channel:
-        call = channel.unary_unary(ASK)(b"", timeout=60)
+        call = channel.unary_unary(ASK)(b"", timeout=PATIENCE)
         await inside.wait()
         began = time.monotonic()
         await stop(server, gate, 0.5)

@@ -9,6 +9,7 @@ import pytest
 from octet.rpc.handlers import refuse, send_initial_metadata, streaming_handler
 from octet.rpc.refusal import cancelled
 from octet.v1 import specialist_pb2 as wire
+from tests.patience import PATIENCE
 
 
 class SlowContext:
@@ -63,7 +64,7 @@ async def test_call_that_ends_at_once_gets_its_status() -> None:
     codes = set()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         for _ in range(200):
-            call = channel.unary_stream("/octet.v1.Specialist/Generate")(b"", timeout=60)
+            call = channel.unary_stream("/octet.v1.Specialist/Generate")(b"", timeout=PATIENCE)
             codes.add(await call.code())
     await server.stop(0)
     assert codes == {grpc.StatusCode.CANCELLED}

@@ -14,6 +14,7 @@ from octet.rpc.handlers import MAX_STREAMS, RequestReader, RequestReadIntercepto
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 from octet.v1 import specialist_pb2 as wire
+from tests.patience import PATIENCE
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
@@ -73,7 +74,7 @@ async def outcome(call: Any) -> tuple[grpc.StatusCode, int]:
 async def test_malformed_message_is_an_invalid_argument(method: str) -> None:
     async with served() as address, grpc.aio.insecure_channel(address) as channel:
         for raw in (b"\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x01\xff"):
-            received = await outcome(channel.stream_stream(method)(once(raw), timeout=60))
+            received = await outcome(channel.stream_stream(method)(once(raw), timeout=PATIENCE))
             result = (grpc.StatusCode.INVALID_ARGUMENT, error_pb2.ERROR_REASON_MALFORMED)
             assert received == result or (raw[-2:] == b"\x01\xff" and method.endswith("Describe")), raw
 
@@ -84,9 +85,9 @@ async def test_calls_without_a_request_free_their_slot() -> None:
         calls = [channel.stream_stream(method)(never()) for _ in range(MOST_CALLS)]
         codes = [code for code, _ in await asyncio.gather(*(outcome(call) for call in calls))]
         assert set(codes) == {grpc.StatusCode.DEADLINE_EXCEEDED}
-        described = await channel.unary_unary("/octet.v1.Specialist/Describe")(b"", timeout=60)
+        described = await channel.unary_unary("/octet.v1.Specialist/Describe")(b"", timeout=PATIENCE)
         assert wire.DescribeResponse.FromString(described).context == 7
-        empty = await outcome(channel.stream_stream(method)(_nothing(), timeout=60))
+        empty = await outcome(channel.stream_stream(method)(_nothing(), timeout=PATIENCE))
         assert empty == (grpc.StatusCode.INVALID_ARGUMENT, error_pb2.ERROR_REASON_INVALID_FIELD)
 
 
@@ -98,9 +99,9 @@ async def test_oldest_pending_read_is_refused_and_requests_are_served() -> None:
         for _ in range(2 * MOST_CALLS):
             calls.append(begin(never()))
             received.append(asyncio.create_task(outcome(calls[-1])))
-            described = await channel.unary_unary("/octet.v1.Specialist/Describe")(b"", timeout=60)
+            described = await channel.unary_unary("/octet.v1.Specialist/Describe")(b"", timeout=PATIENCE)
             assert wire.DescribeResponse.FromString(described).context == 7
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             # The eighth call from the end was refused to make room for the last Describe call.
             gone = await asyncio.gather(*received[:-7])
         result = (grpc.StatusCode.RESOURCE_EXHAUSTED, error_pb2.ERROR_REASON_QUEUE_FULL)
@@ -156,10 +157,10 @@ async def test_request_streams_are_bounded() -> None:
         calls = [reflect(never()) for _ in range(MOST_CALLS - 1)]
         hearing = [asyncio.create_task(outcome(call)) for call in calls]
         refused = MOST_CALLS - 1 - MAX_STREAMS
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while sum(task.done() for task in hearing) < refused:
                 await asyncio.sleep(0.01)
-        await channel.unary_unary(CHECK)(b"", timeout=60)
+        await channel.unary_unary(CHECK)(b"", timeout=PATIENCE)
         codes = {task.result()[0] for task in hearing if task.done()}
         assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         assert sum(task.done() for task in hearing) == refused

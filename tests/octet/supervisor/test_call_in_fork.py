@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.patience import PATIENCE
+
 SCRIPT = """
 import os, sys, threading
 from octet.supervisor.process import call_in_fork
@@ -14,7 +16,9 @@ here = os.getpid()
 
 
 def run(body: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", SCRIPT.format(body=body)], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(body=body)], capture_output=True, text=True, timeout=PATIENCE
+    )
 
 
 def test_fork_returns_only_the_result() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.octet.supervisor.processes import NUM_LINES, NUM_WRITERS
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,7 +50,7 @@ class SupervisorProcess:
     def pids(self) -> list[int]:
         return [int(pid) for pid in self.output.partition("pids: ")[2].split()]
 
-    def until(self, condition: Callable[[], object], seconds: float = 60) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = PATIENCE) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, f"output {self.output!r}, logged {self.logged!r}, events {self.events}"
@@ -60,7 +61,7 @@ class SupervisorProcess:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.popen.send_signal(number)
-        return self.popen.wait(60)
+        return self.popen.wait(PATIENCE)
 
 
 @contextmanager
@@ -153,7 +154,7 @@ def test_dead_process_is_restarted_until_it_is_ready(tmp_path: Path) -> None:
 
 def test_process_that_can_never_run_stops_everything(tmp_path: Path) -> None:
     with supervised("wrong", tmp_path) as running:
-        assert running.popen.wait(60) == 2
+        assert running.popen.wait(PATIENCE) == 2
         assert running.logged.endswith("wrong cannot start; shutting down: block_size must be in [1, 1024], got 0\n")
         assert running.output == ""
 
@@ -210,7 +211,7 @@ def test_slow_reader_does_not_stop_the_supervisor(tmp_path: Path) -> None:
         events = tmp_path / "events"
         wait_until(lambda: events.exists() and events.read_text().count("printing started") == 4)
         popen.send_signal(signal.SIGTERM)
-        assert popen.wait(60) == 0
+        assert popen.wait(PATIENCE) == 0
         with os.fdopen(reading, "rb") as pipe:
             assert pipe.read() == b"." * filled
     finally:
@@ -218,7 +219,7 @@ def test_slow_reader_does_not_stop_the_supervisor(tmp_path: Path) -> None:
         popen.wait()
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -256,7 +257,7 @@ def test_the_second_interrupt_does_not_wait(tmp_path: Path) -> None:
         running.until(lambda: not is_pending(running.popen.pid, signal.SIGTERM))
         assert running.popen.poll() is None, "running requests must be finished first"
         os.killpg(running.popen.pid, signal.SIGINT)
-        assert running.popen.wait(60) == 130
+        assert running.popen.wait(PATIENCE) == 130
         assert not any(map(is_alive, running.pids))
 
 

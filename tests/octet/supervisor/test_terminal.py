@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from tests.octet.supervisor.test_supervisor import ROOT, children_of, is_alive, kill_all
+from tests.patience import PATIENCE
 
 
 def at_terminal(folder: Path) -> tuple[int, int]:
@@ -20,7 +21,7 @@ def at_terminal(folder: Path) -> tuple[int, int]:
 
 
 def read_until(terminal: int, words: bytes) -> bytes:
-    seen, end = b"", time.monotonic() + 60
+    seen, end = b"", time.monotonic() + PATIENCE
     while words not in seen:
         readable, _, _ = select.select([terminal], [], [], max(0.0, end - time.monotonic()))
         assert readable, f"no {words!r} in {seen!r}"

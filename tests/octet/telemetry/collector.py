@@ -12,7 +12,7 @@ import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as service
 from opentelemetry.proto.trace.v1 import trace_pb2 as wire
 
-SECONDS = 60.0
+from tests.patience import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Collector:
         return f"http://127.0.0.1:{self.port}"
 
     def export(self, request: Any, context: Any) -> Any:
-        self.go_on.wait(SECONDS)
+        self.go_on.wait(PATIENCE)
         if self.refuses is not None:
             context.abort(self.refuses, "not now")
         self.headers.append(dict(context.invocation_metadata()))
@@ -66,7 +66,7 @@ class Collector:
         return [span for span in self.spans if span.name == name and trace_id in ("", span.trace_id)]
 
     def until(self, found: Callable[[], Any]) -> None:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + PATIENCE
         while not found():
             assert time.monotonic() < end, f"only {[(span.service, span.name) for span in self.spans]}"
             time.sleep(0.02)

@@ -12,6 +12,7 @@ import pytest
 from octet.telemetry.logs import JsonLines
 from octet.v1 import error_pb2
 from specialist.engines.sim.engine import InjectedFault
+from tests.patience import PATIENCE
 from tests.router.serving.harness import infer_request, running_router
 from tests.router.serving.spy import running_spy
 from tests.specialist.server.harness import FREE, run, running_replica, sim
@@ -72,4 +73,4 @@ def test_opentelemetry_is_loaded_only_for_traces() -> None:
         "import router.server, octet.cli.router, specialist.server.server, octet.cli.specialist, octet.cli.serve, sys;"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, timeout=PATIENCE).returncode == 0

@@ -13,6 +13,7 @@ from octet.rpc.listener import BindRefused, Endpoint
 from octet.telemetry import exposition as exposition_module
 from octet.telemetry.exposition import Exposition, MetricsListener, gauge_family
 from tests.monitoring.exported import families
+from tests.patience import PATIENCE
 from tests.specialist.server.test_tls import pki, tls
 
 __all__ = ["pki"]
@@ -35,7 +36,7 @@ async def fetch(listener: MetricsListener, sent: bytes, context: ssl.SSLContext 
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=context)
     try:
         writer.write(sent)
-        raw = await asyncio.wait_for(reader.read(), 60)
+        raw = await asyncio.wait_for(reader.read(), PATIENCE)
     finally:
         writer.close()
     head, _, body = raw.decode().partition("\r\n\r\n")
@@ -87,7 +88,7 @@ async def test_idle_connections_do_not_block_scrapes(monkeypatch: pytest.MonkeyP
             await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(exposition_module.MOST_SCRAPES)
         ]
         statuses = set()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while "200" not in statuses:
                 statuses.add(await status(listener))
                 await asyncio.sleep(0.05)

@@ -7,6 +7,7 @@ import grpc
 
 from octet.v1 import inference_pb2 as wire
 from tests.octet.telemetry.collector import ReceivedSpan, collecting
+from tests.patience import PATIENCE
 from tests.serve.ensemble import ServeProcess
 
 ONE = """
@@ -63,6 +64,6 @@ def ask(address: str) -> wire.Receipt:
         asked = wire.InferRequest(
             prompt="write me a story", force_specialists=["writer"], max_tokens=100, ignore_eos=True
         )
-        *_, last = method(asked, timeout=60)
+        *_, last = method(asked, timeout=PATIENCE)
         receipt: wire.Receipt = last.receipt
         return receipt

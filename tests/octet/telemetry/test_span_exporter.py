@@ -9,7 +9,8 @@ import pytest
 
 from octet.telemetry.requests import Span
 from octet.telemetry.trace_export import SpanExporter, SpanSender, open_otlp_sender, open_span_exporter
-from tests.octet.telemetry.collector import SECONDS, Collector, collecting
+from tests.octet.telemetry.collector import Collector, collecting
+from tests.patience import PATIENCE
 
 RESOURCE = {"service.name": "octet-test"}
 
@@ -24,7 +25,7 @@ def put(exporter: SpanExporter, *numbers: int) -> None:
 
 
 def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -40,7 +41,7 @@ def test_all_spans_arrive_in_order_with_their_resource(monkeypatch: pytest.Monke
         exporter = open_span_exporter(collector.url, RESOURCE)
         exporter.start()
         put(exporter, *range(200))
-        exporter.close(SECONDS)
+        exporter.close(PATIENCE)
         assert numbers(collector) == list(range(200))
         assert (exporter.sent, exporter.dropped) == (200, 0)
         assert collector.headers[0]["x-tenant"] == "seven"
@@ -89,7 +90,7 @@ def test_refused_spans_are_lost_and_later_spans_arrive(caplog: pytest.LogCapture
         collector.refuses = None
         put(exporter, 2)
         collector.until(lambda: exporter.sent == 1)
-        exporter.close(SECONDS)
+        exporter.close(PATIENCE)
         assert numbers(collector) == [2]
     logged = [record.message for record in caplog.records if record.name == "octet.telemetry.trace_export"]
     assert logged == [
@@ -109,12 +110,12 @@ def test_a_failing_sender_or_span_source_is_contained() -> None:
         exporter.put(broken)
         put(exporter, 1)
         collector.until(lambda: exporter.sent == 1)
-        exporter.close(SECONDS)
+        exporter.close(PATIENCE)
         assert (exporter.sent, exporter.dropped) == (1, 1)
     shut = SpanExporter(_failing_sender)
     put(shut, 1)
     shut.start()
-    shut.close(SECONDS)
+    shut.close(PATIENCE)
     assert (shut.sent, shut.dropped) == (0, 1)
 
 

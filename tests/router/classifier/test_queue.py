@@ -21,10 +21,9 @@ from octet.clock import ManualClock, SystemClock
 from octet.config.ensemble import REJECT
 from router.routing.classifier.base import LIMIT, ClassifierUnavailable, Distribution
 from router.routing.classifier.queue import ClassifierQueue
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
-PATIENT = 30.0
-"""A limit that no test reaches."""
 SHORT, LONGER = 0.03, 0.2
 
 
@@ -52,7 +51,7 @@ class Recorder:
     def classify(self, texts: Sequence[str]) -> list[Distribution]:
         self.batches.append(tuple(texts))
         self.threads.add(threading.current_thread())
-        self.gate.wait(PATIENT)
+        self.gate.wait(PATIENCE)
         return [expected_distribution(text) for text in texts]
 
 
@@ -75,7 +74,7 @@ def run_with_queue(
     """Run the scenario with a queue. Then release every thread and check that all of them end."""
 
     async def run() -> None:
-        queue = ClassifierQueue(recorder, clock or SystemClock(), **{"timeout": PATIENT, **options})
+        queue = ClassifierQueue(recorder, clock or SystemClock(), **{"timeout": PATIENCE, **options})
         try:
             await scenario(queue)
         finally:
@@ -86,12 +85,12 @@ def run_with_queue(
     finally:
         recorder.gate.set()
     for thread in recorder.threads:
-        thread.join(60)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.001)
 
@@ -353,7 +352,7 @@ def test_a_late_event_loop_does_not_blame_the_classifier(run: Callable[[Coroutin
         asking = asyncio.create_task(queue.classify("text"))
         await asyncio.sleep(0)
         time.sleep(3 * SHORT)
-        end = time.monotonic() + PATIENT
+        end = time.monotonic() + PATIENCE
         while not num_deliveries() and time.monotonic() < end:
             time.sleep(SHORT)
         assert await asking == expected_distribution("text")
@@ -472,7 +471,7 @@ asyncio.run(main())
 
 
 def test_a_process_ends_while_its_classifier_hangs() -> None:
-    ended = subprocess.run([sys.executable, "-c", HANGS], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", HANGS], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert (ended.returncode, ended.stdout, ended.stderr) == (
         0,
         "it took longer than 10 ms\n",

@@ -15,6 +15,7 @@ from admission.collapse import DEGENERATE, SPAN, cut_signal
 from octet.config.ensemble import CorrectnessConfig, LanesConfig, SpecialistConfig
 from router.control.collapse import RECENT
 from router.verify.degenerate import describe_degeneration
+from tests.patience import PATIENCE
 from tests.router.control.harness import (
     NOW,
     SIGNED,
@@ -338,7 +339,7 @@ def test_routers_that_share_a_store_find_a_collapse_together(tmp_path: Path) -> 
                 for each in (one, other):
                     judge(each, {DEGENERATE: True})
                     await each.tick()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while {one.shown("algo"), other.shown("algo")} != {"shadow_only"}:
                     await asyncio.sleep(0.02)
                     await one.tick(0)

@@ -13,6 +13,7 @@ from admission.budgets import Counts
 from octet.config.ensemble import CorrectnessConfig, SpecialistConfig, TaskConfig
 from octet.rpc.refusal import Refusal
 from router.control.state import CORRECTNESS, verifier_key
+from tests.patience import PATIENCE
 from tests.router.control.harness import (
     BREACH,
     ENSEMBLE,
@@ -136,7 +137,7 @@ async def test_all_routers_agree_and_remember(shared_url: str) -> None:
         for _ in range(60):
             judge(random.choice((one, other)), *random.choice(((1, 0), (1, 0), (0, 1))))
         books = [harness.control._breakers.floors.book for harness in (one, other)]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not all(book("algo").learned for book in books):
                 for harness in (one, other):
                     await harness.control.tick(wall())

@@ -25,6 +25,7 @@ from octet.supervisor.weights_processes import WeightsProcesses
 from router.control.control import ControlPlane
 from router.control.lanes import GRACE_SECONDS, STARTING_SECONDS
 from router.control.weights import UNUSED_SECONDS
+from tests.patience import PATIENCE
 from tests.router.control.fake_replicas import FakeReplica, FakeReplicas
 from tests.router.control.harness import SIGNED, FakeWallClock, reason_of
 from tests.router.store.stores import make_store
@@ -384,7 +385,7 @@ def test_a_file_that_cannot_be_written_or_read_is_tried_again(tmp_path: Path) ->
 
 async def turn_all(sites: list[Site], until: Callable[[], object] = lambda: False, turns: int = 0) -> None:
     """Let time pass for all, for so many turns, or else until the condition holds."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while turns > 0 or not until():
             turns -= 1
             for site in sites:

@@ -11,6 +11,7 @@ from typing import Any
 
 from octet.config.ensemble import Ensemble, IntentConfig
 from router.api.keys.key_file import StaticKeys
+from tests.patience import PATIENCE
 from tests.router.http.harness import HttpHarness, HttpResponse, running_http_router
 from tests.router.keys.keyed import IssuedKey, key_set
 from tests.router.serving.harness import ensemble_of
@@ -50,7 +51,7 @@ class RunningEnsemble:
             return await work()
 
         found: Future[HttpResponse] = asyncio.run_coroutine_threadsafe(waited(), self.loop)
-        return found.result(30)
+        return found.result(PATIENCE)
 
 
 @contextmanager
@@ -82,10 +83,10 @@ def running_ensemble(keys: Sequence[IssuedKey]) -> Iterator[RunningEnsemble]:
     thread = Thread(target=run)
     thread.start()
     try:
-        assert ready.wait(60) and not failed, failed
+        assert ready.wait(PATIENCE) and not failed, failed
         yield RunningEnsemble(started[0], loop)
     finally:
         loop.call_soon_threadsafe(end.set)
-        thread.join(60)
+        thread.join(PATIENCE)
         loop.close()
     assert not failed, failed

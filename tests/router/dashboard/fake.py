@@ -21,6 +21,7 @@ from router.api.http.access_control import check_same_origin
 from router.api.http.connection import named_event
 from router.api.http.errors import AUTHENTICATION, PERMISSION, ApiError, JsonResponse
 from router.api.http.operator_routes import dashboard_routes
+from tests.patience import PATIENCE
 from tests.router.dashboard import sample_state
 from tests.router.dashboard.sample_story import receipt, story
 
@@ -170,4 +171,4 @@ def serving(fake: FakeRouterState) -> Iterator[str]:
     finally:
         fake.down = True
         server.should_exit = True
-        thread.join(20)
+        thread.join(PATIENCE)

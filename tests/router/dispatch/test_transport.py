@@ -10,6 +10,7 @@ from grpc.aio import EOF, AioRpcError
 from octet.config.ensemble import ReplicaTransport
 from router.dispatch.http2.call import ReadLimits
 from router.dispatch.transport import ReplicaChannel, ReplicaTarget, TransportKind, open_transport
+from tests.patience import PATIENCE
 from tests.router.http2.peer import run_on_both_loops
 from tests.router.http2.servers import TRAILING, Proxy, outcome, served, stream
 
@@ -95,7 +96,7 @@ def test_without_a_server_calls_fail_unless_they_wait_for_one(kind: TransportKin
             address = server.address
         channel = connect(kind, address)
         assert (await outcome(stream(channel, "Count", b"1 1")))[1] is grpc.StatusCode.UNAVAILABLE
-        waiting = asyncio.create_task(outcome(stream(channel, "Count", b"1 1", wait_for_ready=True, timeout=60)))
+        waiting = asyncio.create_task(outcome(stream(channel, "Count", b"1 1", wait_for_ready=True, timeout=PATIENCE)))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         async with served(address=address):

@@ -20,6 +20,7 @@ from router.quality.evaluation_queue import EvaluationQueue
 from router.routing.dispatch_plan import Candidate
 from router.verify.by_task import VerifierSet, open_verifiers
 from router.verify.verdict import Outcome
+from tests.patience import PATIENCE
 from tests.router.shadow.harness import (
     LANES,
     PRIMARY,
@@ -85,7 +86,7 @@ class EvaluationHarness:
         return ShadowAnswer(wire.Lane(specialist=lane, revision="r1"), usage, captured)
 
     async def settled(self) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while self.queue.num_waiting or self.queue.budget.taken:
                 await asyncio.sleep(0.001)
 
@@ -348,7 +349,7 @@ def test_a_full_queue_sheds_the_oldest() -> None:
         grader = harness.graders[PRIMARY]
         grader.go_on.clear()
         harness.queue.submit(harness.finished("good 0"))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not grader.asked:
                 await asyncio.sleep(0)
         for number in range(1, 8):
@@ -450,7 +451,7 @@ def test_a_closed_queue_accepts_nothing_and_cancels_shadows() -> None:
         harness.graders[PRIMARY].go_on.clear()
         harness.queue.submit(harness.finished("good"))
         harness.queue.submit(harness.finished("good"), waiting)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not harness.graders[PRIMARY].asked:
                 await asyncio.sleep(0)
         await harness.queue.close()
@@ -470,7 +471,7 @@ def test_a_slow_verifier_delays_no_other_verifier() -> None:
             harness.queue.submit(harness.finished(f"good {number}"))
         for number in range(3):
             harness.queue.submit(harness.finished(f"fine {number}", candidate=candidate(SHADOW)))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while len(harness.events.judgements) < 3:
                 await asyncio.sleep(0)
         assert harness.events.judgements == [(LANES[SHADOW], SHADOW, "passed")] * 3
@@ -491,7 +492,7 @@ def test_a_slowly_verified_shadow_does_not_delay_its_primary() -> None:
             shadow = PendingShadow("demoted", SHADOW)
             harness.queue.submit(harness.finished(f"good {number}", decided=SHADOW), shadow)
             shadow.finish(harness.answer("fine"))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while len(harness.events.judgements) < 3 or len(harness.events.comparisons) < 3:
                 await asyncio.sleep(0.001)
         assert {judgement[1] for judgement in harness.events.judgements} == {PRIMARY}
@@ -538,7 +539,7 @@ def test_a_shed_shadow_verdict_keeps_its_comparison() -> None:
             shadow = PendingShadow("demoted", SHADOW)
             harness.queue.submit(harness.finished("good", decided=SHADOW), shadow)
             shadow.finish(harness.answer("fine"))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while harness.queue.counters.compared < harness.num_finished:
                     await asyncio.sleep(0.001)
             assert harness.queue.num_waiting <= 2

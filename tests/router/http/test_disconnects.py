@@ -10,6 +10,7 @@ import pytest
 
 from octet.v1 import inference_pb2
 from octet.v1.specialist_pb2 import Chunk
+from tests.patience import PATIENCE
 from tests.router.http.harness import HELLO, SLOW, HttpHarness, answer_with, running_http_router
 from tests.router.serving.harness import patient_dispatch
 from tests.router.serving.spy import running_spy
@@ -83,7 +84,7 @@ async def test_disconnect_is_noticed_behind_an_unread_request(abruptly: bool, at
             writer.transport.abort()
         else:
             writer.close()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await fronted.routed.idle()
             await served.idle()
         receipt = await receipt_of(fronted, live.request_id)
@@ -145,7 +146,7 @@ async def test_probes_pass_the_drain_gate_and_requests_wait() -> None:
         async with drain_gate.hold():
             asked = asyncio.create_task(fronted.ask(max_tokens=2))
             await fronted.routed.until(lambda: drain_gate.num_held == 1)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 statuses = {path: (await fronted.get(path)).status for path in ("/healthz", "/readyz", "/metrics")}
             assert statuses == {"/healthz": 200, "/readyz": 200, "/metrics": 200}
             assert not asked.done()

@@ -17,6 +17,7 @@ from router.api.http.openapi import openapi_document
 from router.api.keys.keys import ROUTE_ACCESS, Access
 from router.routing.classifier.base import Distribution
 from tests.later import Later
+from tests.patience import PATIENCE
 from tests.router.http.harness import running_http_router
 from tests.specialist.server.harness import running_replica, sim
 
@@ -66,7 +67,7 @@ def served() -> Iterator[tuple[str, list[Route]]]:
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
-        assert ready.wait(120)
+        assert ready.wait(PATIENCE)
         yield result[0], result[1]
     finally:
         loop.call_soon_threadsafe(end.set)

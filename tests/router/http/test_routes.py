@@ -10,6 +10,7 @@ from octet.config.reload import ConfigWatch
 from octet.rpc.listener import BindRefused
 from router.api.http.server import HttpServer
 from router.settings import HttpSettings
+from tests.patience import PATIENCE
 from tests.router.http.harness import running_http_router
 from tests.router.serving.harness import running_router
 from tests.router.serving.spy import hang, running_spy
@@ -111,7 +112,7 @@ async def test_health_is_good_under_full_load_and_readiness_follows_the_replicas
         async with running_http_router({"writer": [spy.address]}) as fronted:
             busy = [asyncio.create_task(fronted.ask()) for _ in range(20)]
             await fronted.routed.until(lambda: len(fronted.routed.server.live) == 20)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 assert (await fronted.get("/healthz")).json == {"status": "ok"}
                 assert (await fronted.get("/readyz")).json == {"status": "ready"}
             for task in busy:

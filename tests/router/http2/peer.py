@@ -12,6 +12,7 @@ from router.dispatch.http2 import frames
 from router.dispatch.http2.call import Http2Call, ReadLimits, frame_message
 from router.dispatch.http2.connection import Http2Connection
 from router.dispatch.http2.frames import END_HEADERS, END_STREAM, encode_call_headers, encode_literal
+from tests.patience import PATIENCE
 
 GREETING = b"\x88" + encode_literal("content-type", "application/grpc")
 WELL = encode_literal("grpc-status", "0")
@@ -146,7 +147,7 @@ def run_on_loop(scenario: Callable[[], Coroutine[Any, Any, None]], loop: Loop = 
     """Run the scenario on an event loop, and wait until no other task is left."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await scenario()
             while len(asyncio.all_tasks()) > 1:  # gRPC's server needs some time to end its tasks.
                 await asyncio.sleep(0.01)

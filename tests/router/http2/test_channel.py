@@ -13,6 +13,7 @@ from router.dispatch.http2 import frames
 from router.dispatch.http2.call import ReadLimits
 from router.dispatch.http2.channel import Http2Channel
 from router.dispatch.http2.connection import Http2Connection
+from tests.patience import PATIENCE
 from tests.router.http2.peer import run_on_both_loops
 from tests.router.http2.servers import Proxy, served
 
@@ -87,7 +88,7 @@ def test_calls_to_a_stopped_server_fail_at_once_and_waiting_calls_are_served_lat
         assert [await outcome_of(channel) for _ in range(50)] == ["UNAVAILABLE"] * 50
         assert num_dials < 50, "not every failing call may try to connect"
         assert await late == "DEADLINE_EXCEEDED" and not waits.done()
-        async with served(address=address), asyncio.timeout(60):
+        async with served(address=address), asyncio.timeout(PATIENCE):
             assert await waits == "OK" and await outcome_of(channel) == "OK"
         await channel.close()
 
@@ -101,7 +102,7 @@ def test_next_call_after_a_pause_dials_again() -> None:
         channel = Http2Channel(address, READING)
         assert await outcome_of(channel) == "UNAVAILABLE"
         async with served(address=address):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while await outcome_of(channel) != "OK":
                     await asyncio.sleep(0.02)
         await channel.close()
@@ -130,7 +131,7 @@ def test_server_that_does_not_speak_grpc_is_unavailable(said: bytes, monkeypatch
 def test_unreachable_addresses_are_unavailable(address: str) -> None:
     async def scenario() -> None:
         channel = Http2Channel(address, READING)
-        assert await outcome_of(channel, timeout=60) == "UNAVAILABLE"
+        assert await outcome_of(channel, timeout=PATIENCE) == "UNAVAILABLE"
         await channel.close()
 
     run_on_both_loops(scenario)
@@ -184,7 +185,7 @@ def test_closing_cancels_every_waiting_call() -> None:
 def test_unary_call_accepts_exactly_one_answer() -> None:
     async def code(channel: Http2Channel, method: str, ask: bytes) -> grpc.StatusCode:
         with pytest.raises(AioRpcError) as caught:
-            await channel.call(f"/test.Test/{method}", ask, timeout=60)
+            await channel.call(f"/test.Test/{method}", ask, timeout=PATIENCE)
         return caught.value.code()
 
     async def scenario() -> None:
@@ -192,7 +193,7 @@ def test_unary_call_accepts_exactly_one_answer() -> None:
             channel = Http2Channel(server.address, READING)
             for ask in (b"0 0", b"2 2"):
                 assert await code(channel, "Count", ask) is grpc.StatusCode.INTERNAL
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 waiting = asyncio.create_task(_awaited(channel))
                 await asyncio.sleep(0.05)
                 waiting.cancel()

@@ -13,6 +13,7 @@ from grpc.aio import EOF, AioRpcError
 from router.dispatch.http2.call import ReadLimits
 from router.dispatch.http2.channel import Http2Channel
 from router.dispatch.transport import GrpcChannel
+from tests.patience import PATIENCE
 from tests.router.http2.peer import run_on_both_loops
 from tests.router.http2.servers import Proxy, outcome, served, stream
 
@@ -129,7 +130,7 @@ def test_draining_server_finishes_calls_and_the_next_call_uses_another_connectio
         async with served() as server:
             ours = Http2Channel(server.address, READING)
             begun = stream(ours, "Count", b"1 1")
-            hanging = stream(ours, "Hang", b"", timeout=60)
+            hanging = stream(ours, "Hang", b"", timeout=PATIENCE)
             assert await hanging.read() == b"begun"
             stopping = asyncio.create_task(server.server.stop(1.0))
             assert (await outcome(begun))[0] == [b"00000x"]
@@ -185,7 +186,7 @@ def test_every_form_of_address_is_called(where: str, tmp_path: Path) -> None:
         async with served(address=where.format(tmp_path if is_path else 0)) as server:
             port = server.address.rpartition(":")[2]
             ours = Http2Channel(server.address if is_path else where.format(port), READING)
-            assert await ours.call("/test.Test/Echo", b"here", timeout=60) == b"here"
+            assert await ours.call("/test.Test/Echo", b"here", timeout=PATIENCE) == b"here"
             await ours.close()
 
     run_on_both_loops(scenario)
@@ -201,7 +202,7 @@ def test_a_name_with_one_unreachable_address_is_reached(monkeypatch: pytest.Monk
 
             monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", found)
             ours = Http2Channel(f"replica.test:{port}", READING)
-            assert await ours.call("/test.Test/Echo", b"here", timeout=60) == b"here"
+            assert await ours.call("/test.Test/Echo", b"here", timeout=PATIENCE) == b"here"
             await ours.close()
 
     run_on_both_loops(scenario)

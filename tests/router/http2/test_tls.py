@@ -11,6 +11,7 @@ from octet.rpc.certificates import Tls
 from router.dispatch.http2.call import ReadLimits
 from router.dispatch.http2.channel import Http2Channel, client_tls_context
 from router.dispatch.transport import ReplicaTarget, ReplicaTls, TransportKind, open_transport
+from tests.patience import PATIENCE
 from tests.router.http2.peer import run_on_both_loops
 from tests.router.http2.servers import outcome, served, stream
 from tests.specialist.server.test_tls import openssl, pki
@@ -53,7 +54,7 @@ def test_both_transports_trust_the_same_certificates(
         async with served(tls) as server:
             trust = None if case == "no TLS" else ReplicaTls(ca, *own)
             channel = open_transport(kind, trust)(ReplicaTarget("0", server.address, name), READING)
-            result = await outcome(stream(channel, "Count", b"1 1", timeout=60))
+            result = await outcome(stream(channel, "Count", b"1 1", timeout=PATIENCE))
             assert result[1] == expected, result
             assert expected == "OK" or kind == "grpc" or why in result[2]
             await channel.close()
@@ -68,7 +69,7 @@ def test_tls_server_without_http2_is_refused(pki: Path) -> None:
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         ours = Http2Channel(address, READING, client_tls_context(pki / "ca.pem"))
-        outcome_of = await outcome(stream(ours, "Count", b"1 1", timeout=60))
+        outcome_of = await outcome(stream(ours, "Count", b"1 1", timeout=PATIENCE))
         assert outcome_of[1] is grpc.StatusCode.UNAVAILABLE and "HTTP/2" in outcome_of[2]
         await ours.close()
         server.close()

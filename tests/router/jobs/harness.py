@@ -11,6 +11,7 @@ from typing import Any
 from octet import AsyncClient
 from octet.config.ensemble import Ensemble, JobsConfig, RouterConfig, StoreConfig
 from octet.v1 import specialist_pb2 as wire
+from tests.patience import PATIENCE
 from tests.router.http.harness import HttpHarness, HttpResponse, running_http_router
 from tests.router.serving.harness import ensemble_of
 from tests.router.serving.spy import ACCEPTED, Behaviour, SpyReplica, running_spy
@@ -48,13 +49,13 @@ class JobsHarness:
         return await self.post("/v1/jobs", {"prompt": "hello", "force_specialists": "writer", **fields})
 
     async def ended(self, job_id: str) -> Any:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             return await self.client.jobs.wait(job_id)
 
     async def answered(self, job_id: str, text: str) -> None:
         """Wait until the text of the stored answer equals `text`."""
         stored = ""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             async for event in self.client.jobs.events(job_id):
                 stored += "" if event.chunk is None else event.chunk.text
                 if stored == text:
@@ -62,7 +63,7 @@ class JobsHarness:
 
 
 def jobs_ensemble(url: str, jobs: JobsConfig = QUICK, **specialist: Any) -> Ensemble:
-    ensemble = ensemble_of("writer", router=RouterConfig(default_timeout=120.0, jobs=jobs))
+    ensemble = ensemble_of("writer", router=RouterConfig(default_timeout=2 * PATIENCE, jobs=jobs))
     specialists = tuple(replace(each, **specialist) for each in ensemble.specialists)
     return replace(ensemble, specialists=specialists, store=StoreConfig(url=url))
 
@@ -90,7 +91,7 @@ def _event(text: str) -> tuple[int, str, Any]:
     return int(fields["id"]), fields["event"], json.loads(fields["data"])
 
 
-async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)

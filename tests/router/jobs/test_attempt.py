@@ -14,6 +14,7 @@ from router.store.connection import SqliteMemory
 from router.store.database import Database, StoreSnapshot
 from router.store.jobs import JobTable, NewJob
 from router.store.migrations import MIGRATIONS, migrate
+from tests.patience import PATIENCE
 
 T = TypeVar("T")
 NEW = NewJob("job-1", "ann", "ann", None, "d", 2, 0, 60_000, b"", b"event")
@@ -36,7 +37,7 @@ async def test_an_abandoned_job_sends_no_request(is_lost: bool) -> None:
     means = JobContext(run, server, JobsConfig(), lambda: 0.0, lambda _: None)
     attempt = JobAttempt(row, means)
     (attempt.lose if is_lost else attempt.abandon)()
-    await asyncio.wait_for(attempt.run(), 60)
+    await asyncio.wait_for(attempt.run(), PATIENCE)
     next_row = table.claim("other", 1)
     assert (next_row is None) == is_lost
     assert next_row is None or (next_row.lost, next_row.attempts, next_row.events) == (0, 0, 1)

@@ -20,6 +20,7 @@ from router.api.http.errors import refusal_to_error
 from router.api.http.infer import job_to_json, watch_job
 from router.jobs.manager import JobManager
 from router.request import CallerIdentity, use_caller
+from tests.patience import PATIENCE
 from tests.router.jobs.harness import QUICK, WORDS, answering, events_of, jobs_ensemble, running_jobs, until
 from tests.router.serving.harness import infer_request, running_router
 from tests.router.serving.spy import ACCEPTED, answer, running_spy
@@ -28,7 +29,7 @@ TEXT = "".join(WORDS)
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 120))
+    asyncio.run(asyncio.wait_for(scenario, PATIENCE))
 
 
 async def test_a_job_is_answered_like_any_request_over_grpc_and_http(tmp_path: Path) -> None:
@@ -248,7 +249,7 @@ async def test_ended_jobs_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("router.jobs.workers.PRUNE_SECONDS", 0.1)
     async with running_jobs(tmp_path, jobs=JobsConfig(kept=1)) as harness:
         ids = [(await harness.submit()).json["id"] for _ in range(3)]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while len(await harness.client.jobs.list()) > 1:
                 await asyncio.sleep(0.05)
         assert sum([(await harness.fronted.get(f"/v1/jobs/{job_id}")).status == 404 for job_id in ids]) == 2
@@ -259,7 +260,7 @@ async def test_a_blocking_client_does_the_same(tmp_path: Path) -> None:
         with Client(address) as client:
             job = client.jobs.submit("hello", force="writer", validate=True)
             assert client.jobs.list(limit=1)[0].id == job.id
-            ended = client.jobs.wait(job.id, timeout=60)
+            ended = client.jobs.wait(job.id, timeout=PATIENCE)
             assert client.jobs.get(job.id) == ended == client.jobs.cancel(job.id)
             assert [event.kind for event in client.jobs.events(job.id)] == ["status", "status", "chunk", "status"]
             return ended
@@ -308,7 +309,7 @@ def test_jobs_in_memory_are_answered_and_their_loss_is_announced(caplog: pytest.
             AsyncClient(routed.address) as client,
         ):
             job = await client.jobs.submit("hello", force="writer")
-            assert (await client.jobs.wait(job.id, timeout=60)).text == TEXT
+            assert (await client.jobs.wait(job.id, timeout=PATIENCE)).text == TEXT
 
     run(scenario())
     assert "jobs are lost when this router stops" in caplog.text
@@ -338,6 +339,6 @@ async def test_a_caller_that_does_not_read_the_error_is_dropped(monkeypatch: pyt
         **{"type": "http", "method": "GET", "path_params": {"job_id": "j"}, "headers": [], "query_string": b""},
         "extensions": {EXTENSION: CallerConnection(gone.set)},
     }
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         await watch_job(cast(JobManager, Failing()), scope, receive, send)
     assert gone.is_set() and num_sent == 3

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from octet import AsyncClient
 from router.api.keys.key_file import StaticKeys
+from tests.patience import PATIENCE
 from tests.router.http.harness import running_http_router
 from tests.router.jobs.harness import QUICK, WORDS, answering, jobs_ensemble, until
 from tests.router.keys.keyed import issue_key, key_set
@@ -30,7 +31,7 @@ async def test_jobs_of_a_key_that_owes_tokens_wait(tmp_path: Path) -> None:
         async with AsyncClient(fronted.routed.address, api_key=free.token) as client:
             for _ in range(3):  # Every worker has looked for due jobs since the key's token limit was overdrawn.
                 job = await client.jobs.submit("hello", force="writer")
-                assert (await client.jobs.wait(job.id, timeout=60)).status == "done"
+                assert (await client.jobs.wait(job.id, timeout=PATIENCE)).status == "done"
                 await until(lambda: spy.num_live == 0)
         # This counts jobs that began before their key's limit was overdrawn, and jobs of the other key.
         assert 3 < len(spy.asked) <= QUICK.concurrency + 3

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from octet import AsyncClient, JobEvent
+from tests.patience import PATIENCE
 from tests.ports import free_port
 from tests.router.jobs.harness import answering, until
 from tests.router.serving.spy import SpyReplica, running_spy
@@ -95,7 +96,7 @@ class Follower:
         self._task = asyncio.create_task(self._follow(client, job_id))
 
     async def _follow(self, client: AsyncClient, job_id: str) -> None:
-        async for event in client.jobs.events(job_id, timeout=120):
+        async for event in client.jobs.events(job_id, timeout=PATIENCE):
             self.events.append(event)
 
     @property
@@ -103,7 +104,7 @@ class Follower:
         return [event.kind for event in self.events]
 
     async def ended(self) -> JobEvent:
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(PATIENCE):
             await self._task
         assert [event.number for event in self.events] == list(range(1, len(self.events) + 1))
         assert [event.is_last for event in self.events] == [False] * (len(self.events) - 1) + [True]
@@ -143,7 +144,7 @@ def test_jobs_survive_a_killed_router(tmp_path: Path) -> None:
                 job = (await each.ended()).job
                 assert job is not None and (job.status, job.text, job.attempts) == ("done", "well done", attempts)
                 assert each.kinds.count("restarted") == attempts - 1
-            assert (await client.jobs.wait(ids[3], timeout=60)).text == "well done"
+            assert (await client.jobs.wait(ids[3], timeout=PATIENCE)).text == "well done"
         assert len(spy.asked) == 6
 
     asyncio.run(scenario())
@@ -177,7 +178,7 @@ def test_another_router_takes_over_and_a_late_former_holder_changes_nothing(
             await second.start()
             second_follower = Follower(other, job_id)
             beat = await asyncio.to_thread(beat_of, postgres, url)
-            async with asyncio.timeout(120):  # Four renewals take at least the time of a lease.
+            async with asyncio.timeout(PATIENCE):  # Four renewals take at least the time of a lease.
                 while await asyncio.to_thread(beat_of, postgres, url) < beat + 7:
                     await asyncio.sleep(0.1)
             assert second_follower.kinds == ["status", "status", "chunk"], (

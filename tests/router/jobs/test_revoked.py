@@ -14,6 +14,7 @@ from octet.client.errors import Forbidden
 from octet.config.ensemble import JobsConfig
 from router.api.keys.key_file import StaticKeys
 from router.api.keys.keys import KeySet
+from tests.patience import PATIENCE
 from tests.router.http.harness import HttpHarness, running_http_router
 from tests.router.jobs.harness import answering, jobs_ensemble, until
 from tests.router.keys.keyed import IssuedKey, issue_key, key_set
@@ -51,7 +52,7 @@ async def submitted(client: AsyncClient, most: int = 1) -> list[str]:
 async def test_jobs_of_a_revoked_key_are_not_begun(tmp_path: Path, change: dict[str, Any]) -> None:
     holds = asyncio.Event()
     left = [replace(ANN.key, **change)] if change else []
-    async with running_holding_router(tmp_path, holds) as (fronted, spy, client_of), asyncio.timeout(60):
+    async with running_holding_router(tmp_path, holds) as (fronted, spy, client_of), asyncio.timeout(PATIENCE):
         ann, bob, ops = await client_of(ANN), await client_of(BOB), await client_of(OPS)
         running, queued = await submitted(ann, 2)
         (other,) = await submitted(bob)
@@ -67,7 +68,7 @@ async def test_jobs_of_a_revoked_key_are_not_begun(tmp_path: Path, change: dict[
 
 
 async def test_only_an_operator_ends_another_tenants_jobs(tmp_path: Path) -> None:
-    async with running_holding_router(tmp_path, asyncio.Event()) as (_, spy, client_of), asyncio.timeout(60):
+    async with running_holding_router(tmp_path, asyncio.Event()) as (_, spy, client_of), asyncio.timeout(PATIENCE):
         ann, bob, ops = await client_of(ANN), await client_of(BOB), await client_of(OPS)
         running, queued = await submitted(ann, 2)
         await until(lambda: spy.num_live == 1)
@@ -87,7 +88,7 @@ async def test_only_an_operator_ends_another_tenants_jobs(tmp_path: Path) -> Non
 
 
 async def test_only_an_operator_ends_another_tenants_jobs_over_http(tmp_path: Path) -> None:
-    async with running_holding_router(tmp_path, asyncio.Event()) as (fronted, _, client_of), asyncio.timeout(60):
+    async with running_holding_router(tmp_path, asyncio.Event()) as (fronted, _, client_of), asyncio.timeout(PATIENCE):
         (job_id,) = await submitted(await client_of(ANN))
 
         async def status(key: IssuedKey, method: str, path: str) -> int:

@@ -20,6 +20,7 @@ from router.api.keys.gate import unknown_key
 from router.api.keys.key_file import StaticKeys
 from router.api.keys.keys import KeySet
 from router.request import UNLIMITED_GRANT, AccessGrant, current_grant
+from tests.patience import PATIENCE
 from tests.router.http.harness import HttpHarness, running_http_router
 from tests.router.jobs.harness import QUICK, answering, jobs_ensemble, until
 from tests.router.keys.keyed import IssuedKey, issue_key, key_set
@@ -63,7 +64,7 @@ GONE = (grpc.StatusCode.UNAUTHENTICATED, error_pb2.ERROR_REASON_UNAUTHENTICATED)
 
 
 async def test_revocation_ends_watches_of_that_key_only(tmp_path: Path) -> None:
-    async with holding(tmp_path, key_set(ANN, BOB, OPS)) as fronted, asyncio.timeout(60):
+    async with holding(tmp_path, key_set(ANN, BOB, OPS)) as fronted, asyncio.timeout(PATIENCE):
         jobs = {key: (await fronted.post(BODY, "/v1/jobs", **key.headers)).json["id"] for key in (ANN, BOB)}
         began = asyncio.Event()
         operator = asyncio.create_task(events_of(fronted, OPS, began))
@@ -95,7 +96,7 @@ async def test_revocation_ends_watches_of_that_key_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"role": "call"}, {"tenant": "else"}, {"digest": bytes(32)}], ids=str)
 async def test_replaced_key_ends_watches_of_the_old_one(tmp_path: Path, change: dict[str, Any]) -> None:
-    async with holding(tmp_path, key_set(OPS)) as fronted, asyncio.timeout(60):
+    async with holding(tmp_path, key_set(OPS)) as fronted, asyncio.timeout(PATIENCE):
         began = asyncio.Event()
         operator = asyncio.create_task(events_of(fronted, OPS, began))
         await began.wait()
@@ -105,7 +106,7 @@ async def test_replaced_key_ends_watches_of_the_old_one(tmp_path: Path, change: 
 
 async def test_expiry_ends_watches(tmp_path: Path) -> None:
     brief = issue_key("brief", "operate", expires_ms=wall_ms() + 1500)
-    async with holding(tmp_path, key_set(brief)) as fronted, asyncio.timeout(60):
+    async with holding(tmp_path, key_set(brief)) as fronted, asyncio.timeout(PATIENCE):
         assert await events_of(fronted, brief, asyncio.Event()) == GONE
         assert wall_ms() >= (brief.key.expires_ms or 0)
 

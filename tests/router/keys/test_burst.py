@@ -6,6 +6,7 @@ from collections import Counter
 import grpc
 
 from octet.v1 import error_pb2
+from tests.patience import PATIENCE
 from tests.router.keys.keyed import issue_key, running_keyed_router
 
 NUM_CONNECTIONS = 8
@@ -15,7 +16,7 @@ NUM_CALLS = 2000
 
 async def refused(channel: grpc.aio.Channel) -> tuple[str, int]:
     try:
-        await channel.unary_unary("/octet.v1.Inference/Infer")(b"", timeout=120)
+        await channel.unary_unary("/octet.v1.Inference/Infer")(b"", timeout=PATIENCE)
     except grpc.aio.AioRpcError as error:
         raw = dict(error.trailing_metadata() or ()).get("octet-error-bin", b"")
         return error.code().name, error_pb2.Error.FromString(raw).reason

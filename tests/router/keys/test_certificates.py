@@ -18,6 +18,7 @@ from octet.rpc.certificates import CertificateWatcher, Tls
 from router.api.keys.key_file import StaticKeys
 from router.server import RouterServer
 from router.settings import HttpSettings, RouterSettings
+from tests.patience import PATIENCE
 from tests.router.keys.keyed import issue_key, key_set
 from tests.router.serving.harness import NoOpinions, ensemble_of
 from tests.specialist.server.harness import running_replica, sim
@@ -58,7 +59,7 @@ async def routed(tls: Tls) -> AsyncIterator[RouterServer]:
         server = RouterServer(ensemble_of("writer"), settings, NoOpinions())
         await server.start()
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 await server.warm()
             yield server
         finally:
@@ -73,7 +74,7 @@ async def trusted(server: RouterServer, ca: Path, certificate: Path | None = Non
         address, ca=ca, certificate=certificate, key=key, api_key=ANN.token, max_retries=0
     ) as client:
         try:
-            await client.infer("x", force="writer", max_tokens=2, timeout=60)
+            await client.infer("x", force="writer", max_tokens=2, timeout=PATIENCE)
             by_grpc = True
         except Unavailable:
             by_grpc = False
@@ -115,7 +116,7 @@ def test_grpc_and_http_use_a_renewed_certificate_without_a_restart(
             assert await trusted(server, another / "ca.pem") == (True, True)
             assert await trusted(server, pki / "ca.pem") == (False, False)
             check = channel.unary_unary("/grpc.health.v1.Health/Check")
-            assert await check(b"", timeout=60), "open connections must stay open"
+            assert await check(b"", timeout=PATIENCE), "open connections must stay open"
             await channel.close()
             files.key.unlink()
             assert await trusted(server, another / "ca.pem") == (True, True)

@@ -17,6 +17,7 @@ import pytest
 from octet.cli import main
 from router.api.keys.key_file import KeysFile
 from router.api.keys.keys import Key, KeySet
+from tests.patience import PATIENCE
 from tests.router.keys.keyed import issue_key
 
 
@@ -126,19 +127,19 @@ def test_writers_through_different_links_exclude_each_other(tmp_path: Path) -> N
 
     def slowly(keys: tuple[Key, ...]) -> tuple[Key, ...]:
         began.set()
-        ends.wait(60)
+        ends.wait(PATIENCE)
         return (*keys, issue_key("slow").key)
 
     first, second = (KeysFile(folder / "keys.json") for folder in links)
     with ThreadPoolExecutor(2) as pool:
         slow = pool.submit(first.change, slowly)
-        assert began.wait(60)
+        assert began.wait(PATIENCE)
         quick = pool.submit(second.change, lambda keys: (*keys, issue_key("quick").key))
         time.sleep(0.2)
         assert not quick.done()
         ends.set()
-        slow.result(60)
-        quick.result(60)
+        slow.result(PATIENCE)
+        quick.result(PATIENCE)
     assert [key.name for key in KeysFile(real / "keys.json").read()] == ["slow", "quick"]
     assert all((folder / "keys.json").is_symlink() for folder in links)
 
@@ -166,7 +167,7 @@ def test_concurrent_writers_lose_no_key(elsewhere: Path) -> None:
         subprocess.Popen([*command, name], cwd=elsewhere.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for name in ("a", "b", "c")
     ]
-    assert [process.wait(60) for process in running] == [0, 0, 0]
+    assert [process.wait(PATIENCE) for process in running] == [0, 0, 0]
     assert len(KeysFile(elsewhere).read()) == 12
     assert [path.name for path in elsewhere.parent.iterdir()] == ["keys.json"]
 

@@ -19,6 +19,7 @@ from router.api.http.app import App
 from router.api.keys.gate import AccessGate, headers_from_metadata
 from router.api.keys.key_file import StaticKeys
 from router.api.keys.keys import ROUTE_ACCESS, RPC_ACCESS, Access, new_token
+from tests.patience import PATIENCE
 from tests.router.http.harness import HttpHarness, running_http_router
 from tests.router.keys.keyed import IssuedKey, issue_key, key_set, running_keyed_router
 from tests.specialist.server.harness import running_replica, sim
@@ -175,7 +176,7 @@ async def test_every_route_requires_its_declared_access() -> None:
         for path in ("/healthz", "/readyz"):
             assert (await requested(fronted, "GET", path, None)).status == 200
         head = b"POST /v1/completions HTTP/1.1\r\nhost: octet\r\ncontent-type: application/json\r\n"
-        async with fronted.connected(head + b"content-length: 1000000\r\n\r\n{") as reader, asyncio.timeout(60):
+        async with fronted.connected(head + b"content-length: 1000000\r\n\r\n{") as reader, asyncio.timeout(PATIENCE):
             assert b" 401 " in await reader.readline(), "the call must be refused before the body arrives"
 
 

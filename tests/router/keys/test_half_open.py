@@ -12,6 +12,7 @@ from grpc_reflection.v1alpha import reflection_pb2_grpc
 
 from router.api.keys import gate
 from router.api.keys.gate import MAX_UNCOUNTED_CALLS
+from tests.patience import PATIENCE
 from tests.router.http.harness import HttpHarness
 from tests.router.keys.keyed import issue_key, running_keyed_router
 from tests.router.serving.harness import infer_request
@@ -52,7 +53,7 @@ async def test_uncounted_calls_are_bounded() -> None:
         assert await left_open(fronted, reflecting, MAX_UNCOUNTED_CALLS) == MAX_UNCOUNTED_CALLS
         for call in (*watching, *checking, *reflecting):
             call.cancel()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not await is_answered(watch(health_pb2.HealthCheckRequest())):
                 await asyncio.sleep(0.05)
 

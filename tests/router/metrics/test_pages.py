@@ -13,6 +13,7 @@ from octet.v1 import slo_pb2
 from router.observe.metrics.quality import slo_source
 from specialist.scheduling.step import Step
 from tests.monitoring.exported import families
+from tests.patience import PATIENCE
 from tests.router.http.harness import HttpHarness, running_http_router
 from tests.router.keys.keyed import issue_key, running_keyed_router
 from tests.router.serving.spy import answer, running_spy
@@ -135,7 +136,7 @@ async def test_a_scrape_does_not_wait_for_generation() -> None:
 
     def fault(_: Step) -> None:
         if stuck.is_set():
-            goes_on.wait(60)
+            goes_on.wait(PATIENCE)
 
     async with (
         running_replica(sim(faults=fault)) as served,
@@ -145,7 +146,7 @@ async def test_a_scrape_does_not_wait_for_generation() -> None:
         asking_for_long = asyncio.create_task(fronted.ask())
         try:
             under_way = 0.0
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while under_way == 0.0:
                     found = families(await page_of(fronted, "/metrics/replicas"))
                     (family,) = [each for each in found if each.name == "octet_replica_step_under_way_seconds"]

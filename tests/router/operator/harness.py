@@ -17,6 +17,7 @@ from octet.v1 import operator_pb2 as wire
 from router.api.grpc.services import OperatorService
 from router.api.operations import OperatorApi
 from router.quality.slo import SloTracker
+from tests.patience import PATIENCE
 from tests.router.operator.fake_control import NOW_MS, FakeComparisons, FakeControl, FakeReceipts
 from tests.router.overview.harness import make_overviews
 
@@ -43,11 +44,11 @@ class OperatorHarness:
         return f"127.0.0.1:{self.port}"
 
     def on_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(100)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE)
 
     def until(self, condition: Callable[[], bool]) -> None:
         async def poll() -> None:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while not condition():
                     await asyncio.sleep(0.005)
 
@@ -74,17 +75,17 @@ def running_operator(rows: FakeComparisons | None = None, stall_seconds: float =
         await server.start()
         return service, server, port
 
-    service, server, port = asyncio.run_coroutine_threadsafe(start(), loop).result(100)
+    service, server, port = asyncio.run_coroutine_threadsafe(start(), loop).result(PATIENCE)
 
     def stop() -> None:
-        asyncio.run_coroutine_threadsafe(server.stop(0), loop).result(100)
+        asyncio.run_coroutine_threadsafe(server.stop(0), loop).result(PATIENCE)
 
     try:
         yield OperatorHarness(control, kept, receipts, service, loop, port, stop)
     finally:
         stop()
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)
+        thread.join(PATIENCE)
         loop.close()
 
 

@@ -15,6 +15,7 @@ from octet.v1 import operator_pb2 as wire
 from router.receipt_log import ReceiptCache, ReceiptLog
 from router.store.rows import ComparisonRow, StoreUnavailable
 from router.store.store import open_store
+from tests.patience import PATIENCE
 
 NO_CACHE = ReceiptCache(SystemClock(), max_receipts=0, seconds=0)
 
@@ -28,7 +29,7 @@ async def test_stored_comparisons_are_read_in_order(tmp_path: Path) -> None:
             store.keep_comparison(ComparisonRow(one.at_unix_ms, one.request_id, one.SerializeToString()))
         archive = ReceiptLog(NO_CACHE, store)
         found: list[wire.Comparison] = []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while len(found) < len(kept):
                 found = [wire.Comparison.FromString(raw) async for raw in archive.comparisons(0)]
                 await asyncio.sleep(0.05)

@@ -27,6 +27,7 @@ from router.quality.slo import SloTracker
 from router.receipt_log import ReceiptCache, ReceiptLog
 from router.store.rows import ComparisonRow
 from router.store.store import open_store
+from tests.patience import PATIENCE
 from tests.router.overview.harness import make_overviews
 
 ENSEMBLE = Ensemble(
@@ -88,18 +89,18 @@ def controlled(folder: Path, comparisons: int = 0) -> Iterator[str]:
         await server.stop(0)
         await control.close()
 
-    control, server, port = asyncio.run_coroutine_threadsafe(start(), loop).result(100)
+    control, server, port = asyncio.run_coroutine_threadsafe(start(), loop).result(PATIENCE)
     try:
         yield f"127.0.0.1:{port}"
     finally:
-        asyncio.run_coroutine_threadsafe(stop(control, server), loop).result(100)
+        asyncio.run_coroutine_threadsafe(stop(control, server), loop).result(PATIENCE)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)
+        thread.join(PATIENCE)
         loop.close()
 
 
 def until(operator: Operator, condition: Any) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not condition(operator):
         assert time.monotonic() < end
         time.sleep(0.05)

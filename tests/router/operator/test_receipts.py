@@ -24,6 +24,7 @@ from router.api.keys.key_file import StaticKeys
 from router.api.operations import _MAX_READERS
 from router.receipt_log import audit_subjects
 from router.routing.classifier.base import Distribution
+from tests.patience import PATIENCE
 from tests.router.http.harness import HttpHarness, running_http_router
 from tests.router.keys.keyed import IssuedKey, issue_key, key_set
 from tests.router.operator.harness import error_of
@@ -144,14 +145,14 @@ async def explain_error(fronted: HttpHarness, request_id: str, tenant: str = "")
 
 async def whole(fronted: HttpHarness, request_id: str, tenant: str = "") -> wire.Story:
     """Wait until the explanation contains the comparison with the shadow. Return the explanation."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not (await explained(fronted, request_id, tenant)).HasField("comparison"):
             await asyncio.sleep(0.05)
     return await explain(fronted, request_id, tenant)
 
 
 async def evaluated(fronted: HttpHarness, request_id: str, tenant: str) -> wire.Story:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not (await explained(fronted, request_id, tenant)).judged:
             await asyncio.sleep(0.05)
     return await explain(fronted, request_id, tenant)

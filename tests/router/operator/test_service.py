@@ -15,6 +15,7 @@ from octet.v1 import operator_pb2 as wire
 from router.api.grpc.services import OPERATOR_SERVICE
 from router.api.operations import MAX_AUDIT
 from router.observe.overview.shadow_agreement import ShadowTally
+from tests.patience import PATIENCE
 from tests.router.operator.fake_control import NOW_MS, FakeComparisons
 from tests.router.operator.harness import COUNTS, SERVICE, OperatorHarness, error_of, running_operator
 
@@ -42,7 +43,7 @@ def shared() -> Iterator[OperatorHarness]:
 def call(at: OperatorHarness, name: str, ask: Any, answer: type[Any]) -> Any:
     with grpc.insecure_channel(at.address) as channel:
         raw = ask if isinstance(ask, bytes) else ask.SerializeToString()
-        return channel.unary_unary(SERVICE + name, None, answer.FromString)(raw, timeout=60)
+        return channel.unary_unary(SERVICE + name, None, answer.FromString)(raw, timeout=PATIENCE)
 
 
 def refused(at: OperatorHarness, name: str, ask: Any) -> error_pb2.Error:
@@ -64,7 +65,7 @@ def test_every_call_of_the_contract_is_served() -> None:
 
 def test_every_change_is_audited_published_and_shown() -> None:
     with running_operator() as at, grpc.insecure_channel(at.address) as channel:
-        events = stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=60)
+        events = stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=PATIENCE)
         events.initial_metadata()
         for name, (ask, answer) in CHANGES.items():
             made = call(at, name, ask, answer)
@@ -180,7 +181,7 @@ def test_number_of_watchers_is_bounded() -> None:
     with running_operator() as at, grpc.insecure_channel(at.address) as channel:
 
         def watch() -> Any:
-            return stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=120)
+            return stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=PATIENCE)
 
         watching = [watch() for _ in range(32)]
         for one in watching:
@@ -205,13 +206,13 @@ def test_watcher_that_does_not_read_is_dropped_without_delaying_others() -> None
         grpc.insecure_channel(at.address, [("grpc.use_local_subchannel_pool", 1)]) as idle_channel,
         grpc.insecure_channel(at.address, [("grpc.use_local_subchannel_pool", 1)]) as channel,
     ):
-        idle = stream(idle_channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=120)
+        idle = stream(idle_channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=PATIENCE)
         idle.initial_metadata()
-        other = stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=120)
+        other = stream(channel, "WatchEvents", wire.WatchEventsRequest(), wire.OperatorEvent, timeout=PATIENCE)
         other.initial_metadata()
 
         async def flood() -> None:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while len(at.control.events) == 2:
                     at.control.events.publish(wire.OperatorEvent(audit=entry))
                     await asyncio.sleep(0.001)
@@ -219,7 +220,7 @@ def test_watcher_that_does_not_read_is_dropped_without_delaying_others() -> None
 
         flooding = asyncio.run_coroutine_threadsafe(flood(), at.loop)
         assert sum(1 for _ in other) > 10, "the other watcher gets events all the time"
-        flooding.result(60)
+        flooding.result(PATIENCE)
         with pytest.raises(grpc.RpcError) as caught:
             list(idle)
         assert error_of(caught.value).reason == error_pb2.ERROR_REASON_CALLER_STALLED

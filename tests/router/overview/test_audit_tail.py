@@ -9,6 +9,7 @@ from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
 from router.control.control import OperatorEvents
 from router.observe.overview.overview import MOST_ENTRIES, AuditTail
+from tests.patience import PATIENCE
 
 
 class Auditor:
@@ -33,7 +34,7 @@ def numbers(tail: AuditTail) -> list[int]:
 
 
 async def until(tail: AuditTail, newest: int) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while numbers(tail)[:1] != [newest]:
             await asyncio.sleep(0.001)
 
@@ -66,7 +67,7 @@ async def test_missed_audit_entries_are_read_again() -> None:
     auditor.is_away = True
     auditor.events.publish(wire.OperatorEvent(store_trouble="away"))
     auditor.events.publish(wire.OperatorEvent(store_trouble=""))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while auditor.num_asked < 5:
             await asyncio.sleep(0.001)
     assert numbers(tail)[0] == 90

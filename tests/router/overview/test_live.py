@@ -14,6 +14,7 @@ from octet.rpc.messages import message_to_json
 from octet.v1 import error_pb2
 from octet.v1 import operator_pb2 as wire
 from router.api.keys.key_file import StaticKeys
+from tests.patience import PATIENCE
 from tests.router.http.harness import HttpHarness, running_http_router
 from tests.router.keys.keyed import IssuedKey, issue_key, key_set
 from tests.router.serving.harness import infer_request
@@ -28,7 +29,7 @@ async def running_overview(*keys: IssuedKey, **settings: Any) -> AsyncIterator[H
     async with (
         running_replica(sim()) as replica,
         running_http_router({"writer": [replica.address]}, keys=source, **settings) as fronted,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE),
     ):
         yield fronted
 
@@ -138,7 +139,7 @@ async def test_a_lost_replica_is_a_finding() -> None:
     async with (
         running_replica(sim()) as other,
         running_http_router({"writer": [other.address]}) as fronted,
-        asyncio.timeout(60),
+        asyncio.timeout(PATIENCE),
     ):
         async with watching(fronted) as events:
             assert (await events.next())[0] == "history"

@@ -13,6 +13,7 @@ from router.dispatch.http2.channel import AddressInvalid
 from router.dispatch.replicas import fleet as fleets
 from router.dispatch.replicas.fleet import Fleet
 from router.dispatch.transport import check_address, open_transport, resolve_targets
+from tests.patience import PATIENCE
 
 
 def fleet_of(**addresses: list[str]) -> Fleet:
@@ -73,7 +74,7 @@ def names(fleet: Fleet) -> list[str]:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -18,6 +18,7 @@ from octet.v1 import specialist_pb2 as wire
 from router.dispatch.replicas.fleet import ReplicaWatcher, ReportIntervals
 from router.dispatch.replicas.replica import Replica
 from router.dispatch.transport import READ_LIMITS, ReplicaTarget, open_transport
+from tests.patience import PATIENCE
 from tests.specialist.server.harness import run
 
 NONSENSE = b"\xff\xff"
@@ -66,7 +67,7 @@ async def watched(health: RepeatingStream, load: RepeatingStream) -> AsyncIterat
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -16,6 +16,7 @@ from router.dispatch.transport import ReplicaTls
 from router.routing.classifier.base import Distribution
 from router.server import RouterServer
 from router.settings import HttpSettings, RouterSettings
+from tests.patience import PATIENCE
 
 _SERVICE = "/octet.v1.Inference/"
 
@@ -37,7 +38,7 @@ def ensemble_of(*names: str, dispatch: DispatchConfig | None = None, router: Rou
         specialists=tuple(SpecialistConfig(name, max_running=8) for name in names),
         tasks=(TaskConfig("default", temperature=0.0, max_tokens=64, top_p=1.0, repetition_penalty=1.0),),
         dispatch=dispatch or patient_dispatch(),
-        router=router or RouterConfig(default_timeout=120.0),
+        router=router or RouterConfig(default_timeout=2 * PATIENCE),
     )
 
 
@@ -124,7 +125,7 @@ class RouterHarness:
             result.end(error)
         return result
 
-    async def until(self, condition: Any, seconds: float = 60.0) -> None:
+    async def until(self, condition: Any, seconds: float = PATIENCE) -> None:
         async with asyncio.timeout(seconds):
             while not condition():
                 await asyncio.sleep(0.01)
@@ -158,7 +159,7 @@ async def running_router(
     await server.start()
     try:
         if warm:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 await server.warm()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
             yield RouterHarness(server, channel)

@@ -28,6 +28,7 @@ from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as wire
 from router.control.state import SharedState
 from router.dispatch.replicas.fleet import Watchdog
+from tests.patience import PATIENCE
 from tests.router.serving.harness import (
     CallResult,
     RouterHarness,
@@ -309,7 +310,7 @@ async def test_a_silent_replica_is_abandoned_soon() -> None:
             asked.append(asyncio.create_task(routed.ask(infer_request())))
             await asyncio.sleep(0.01)
         bad.reports = False
-        async with asyncio.timeout(60):  # The deadline of the requests is later.
+        async with asyncio.timeout(PATIENCE):  # The deadline of the requests is later.
             result = await asyncio.gather(*asked)
         assert {each.text for each in result} == {"x"}
         bad.behave, num_asked = answer, len(bad.asked)

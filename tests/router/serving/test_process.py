@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 
 from octet.v1 import inference_pb2 as wire
+from tests.patience import PATIENCE
 from tests.router.serving.test_replica_processes import processes
 from tests.specialist.server.test_process import ROOT
 
@@ -54,13 +55,13 @@ def test_a_router_process_reports_ready_answers_and_drains(tmp_path: Path) -> No
             asked = wire.InferRequest(
                 prompt="write me a story", force_specialists=["writer"], max_tokens=60, ignore_eos=True
             )
-            events = iter(method(asked, timeout=60))
+            events = iter(method(asked, timeout=PATIENCE))
             next(events)
             next(events)
             process.send_signal(signal.SIGTERM)
             rest = list(events)
             assert rest[-1].receipt.usage.completion_tokens == 60
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=PATIENCE) == 0
 
 
 def test_a_configuration_error_is_reported_before_the_start(tmp_path: Path) -> None:
@@ -73,6 +74,6 @@ def test_a_configuration_error_is_reported_before_the_start(tmp_path: Path) -> N
         (("--config", str(tmp_path / "absent.yaml")), "absent.yaml"),
     ):
         process = octet(*arguments)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
         assert (process.returncode, out) == (2, "")
         assert complaint in err and "Traceback" not in err

@@ -20,6 +20,7 @@ from router.dispatch.attempts import DEADLINE_SLACK
 from router.dispatch.replicas import fleet
 from router.routing.validation import MAX_TIMEOUT_MS
 from specialist.engines.sim.engine import CostModel
+from tests.patience import PATIENCE
 from tests.router.serving.harness import infer_request, patient_dispatch, running_router
 from tests.router.serving.spy import ACCEPTED, hang, running_spy
 from tests.specialist.server.harness import running_replica, sim
@@ -85,10 +86,10 @@ async def test_the_earlier_deadline_is_enforced_for_a_hung_replica(clock: Advanc
         assert result.receipt is not None and len(result.receipt.attempts) == 1
         assert result.receipt.timings.total >= 60, "no request ends before its deadline"
         assert 1000 < spy.asked[0].timeout_ms <= 60_000
-        late = routed.generate(infer_request(request_id="late", timeout_ms=600_000), timeout=60)
+        late = routed.generate(infer_request(request_id="late", timeout_ms=3_600_000), timeout=PATIENCE)
         await routed.until(lambda: spy.num_live == 1)
-        assert 1000 < spy.asked[1].timeout_ms <= 60_600  # gRPC rounds the timeout of a call up.
-        clock.ahead += 60
+        assert 1000 < spy.asked[1].timeout_ms <= 1.01 * 1000 * PATIENCE  # gRPC rounds the timeout of a call up.
+        clock.ahead += PATIENCE
         late.cancel()
         await routed.until(lambda: spy.num_live == 0)
         await routed.idle()

@@ -16,6 +16,7 @@ from octet.client.replica import SpecialistClient
 from octet.rpc.handlers import Context
 from octet.v1 import error_pb2, specialist_pb2
 from router.routing.validation import MAX_TIMEOUT_MS
+from tests.patience import PATIENCE
 from tests.ports import free_port
 from tests.router.serving.harness import CallResult, RouterHarness, infer_request, patient_dispatch, running_router
 from tests.router.serving.spy import ACCEPTED, CHUNK, USAGE, running_spy
@@ -99,10 +100,10 @@ def test_replica_killed_or_stopped_during_an_answer_is_reported_and_recovers() -
 
             alone = await _start(routed, 1)
             os.kill(second.popen.pid, signal.SIGSTOP)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 cut = await alone[0]
             assert (cut.code, cut.reason) == (grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_REPLICA_LOST)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 refused = await routed.ask(infer_request(timeout_ms=4000))
             assert refused.reason == error_pb2.ERROR_REASON_NO_REPLICA, "it waits for half of its time"
             os.kill(second.popen.pid, signal.SIGCONT)

@@ -20,6 +20,7 @@ from router.dispatch.transport import ReplicaTls
 from router.routing.policy import RoutingPolicy
 from router.settings import RouterSettings, replica_addresses
 from tests.octet.rpc.pending_calls import codes_of, connected, details_of, send_pending_calls
+from tests.patience import PATIENCE
 from tests.router.serving.harness import (
     CallResult,
     RouterHarness,
@@ -77,7 +78,7 @@ async def test_slow_caller_of_a_draining_router_gets_a_refusal(
         monkeypatch.setattr(handlers, "refuse", refuse_slowly)
         asking_now = asyncio.create_task(routed.ask(infer_request()))
         await asked.wait()
-        async with asyncio.timeout(60):  # A health watch must not delay the stop.
+        async with asyncio.timeout(PATIENCE):  # A health watch must not delay the stop.
             await routed.server.stop(10)
         result = await asking_now
         assert (result.code, result.reason) == (grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_DRAINING)
@@ -136,7 +137,7 @@ async def test_calls_wait_while_listeners_close_and_health_checks_do_not() -> No
         async with drain_gate.hold():
             asked = asyncio.create_task(routed.ask(infer_request()))
             await routed.until(lambda: drain_gate.num_held == 1)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 assert await health(routed) == SERVING
             assert not asked.done()
         assert (await asked).code is grpc.StatusCode.OK

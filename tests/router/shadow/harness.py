@@ -28,6 +28,7 @@ from router.request import OutgoingTrace
 from router.routing.dispatch_plan import Candidate, DispatchPlan, ShadowOrder
 from router.verify.by_task import VerifierSet
 from router.verify.verdict import Outcome, Verdict
+from tests.patience import PATIENCE
 from tests.router.serving.spy import Behaviour, SpyReplica, running_spy
 
 PRIMARY, SHADOW = "writer", "critic"
@@ -208,7 +209,7 @@ class ShadowHarness:
         await self.answer(write, task, **options)
         return events
 
-    async def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
+    async def until(self, condition: Callable[[], object], seconds: float = PATIENCE) -> None:
         async with asyncio.timeout(seconds):
             while not condition():
                 await asyncio.sleep(0.005)

@@ -15,6 +15,7 @@ from octet.v1 import specialist_pb2 as wire
 from router.dispatch.transport import ReplicaTarget
 from router.quality.shadow import shadow_counts_to_wire
 from router.quality.shadow_copy import OrderedShadow
+from tests.patience import PATIENCE
 from tests.router.serving.spy import Behaviour, hang, running_spy
 from tests.router.shadow.harness import (
     LANES,
@@ -391,7 +392,7 @@ async def test_close_cancels_every_task_and_frees_every_byte() -> None:
         await harness.until(lambda: harness.grader.asked and harness.shadows.num_inflight == 4)
         late = asyncio.create_task(harness.ask(harness.make_task()))
         await late
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await harness.shadows.close()
             await harness.evaluation.close()
         assert not harness.shadows.byte_budget.taken and not harness.evaluation.budget.taken

@@ -18,6 +18,7 @@ from octet.v1 import error_pb2, operator_pb2, slo_pb2
 from octet.v1 import inference_pb2 as wire
 from router.quality import slo
 from router.quality.slo import SLO_HEADER, format_slo_header
+from tests.patience import PATIENCE
 from tests.router.http.harness import HttpHarness, HttpResponse, running_http_router
 from tests.router.serving.harness import ensemble_of, infer_request, running_router
 from tests.router.serving.spy import running_spy
@@ -36,7 +37,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def door() -> AsyncIterator[HttpHarness]:
-    plain = ensemble_of("writer", "critic", router=RouterConfig(default_timeout=120.0))
+    plain = ensemble_of("writer", "critic", router=RouterConfig(default_timeout=2 * PATIENCE))
     writer = replace(plain.specialists[0], slo=TARGETS)
     ensemble = replace(plain, specialists=(writer, plain.specialists[1]))
     async with (

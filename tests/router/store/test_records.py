@@ -22,6 +22,7 @@ from router.store.rows import (
     VerdictRow,
 )
 from router.store.store import opener_for_url
+from tests.patience import PATIENCE
 from tests.router.store.stores import NOW, audit_row, eventually, make_store, opened
 
 TENANTS, SPECIALISTS, OUTCOMES = ("", "ann", "bob"), ("", "stl", "debug"), ("answered", "refused", "failed")
@@ -120,7 +121,7 @@ async def test_receipts_of_an_older_program_get_their_labels(shared_url: str, mo
     try:
         assert len(await store.newest_receipts(ReceiptQuery(2000))) == 1200
         query = ReceiptQuery(2000, labels=ReceiptLabels("ann", "stl", "answered"))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while len(await store.newest_receipts(query)) < 600:
                 await asyncio.sleep(0.05)
         (found,) = await store.receipts_by_id("r7")

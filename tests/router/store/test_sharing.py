@@ -10,6 +10,7 @@ import pytest
 from router.store.rows import StoreConflict
 from router.store.store import Store
 from router.store.sync import _TICK_SECONDS as PACE
+from tests.patience import PATIENCE
 from tests.router.store.stores import Follower, audit_row, counted, eventually, opened
 
 NUM_STORES = 4
@@ -74,7 +75,7 @@ async def test_readers_miss_no_change_of_independent_writers(shared_url: str) ->
         reader = await stack.enter_async_context(opened(shared_url, follower))
         stores = [await stack.enter_async_context(opened(shared_url)) for _ in range(NUM_STORES)]
         writing = asyncio.gather(*(write(store, f"k{index}") for index, store in enumerate(stores)))
-        await asyncio.wait_for(asyncio.gather(writing, read(follower, reader)), 60)
+        await asyncio.wait_for(asyncio.gather(writing, read(follower, reader)), PATIENCE)
         assert [row.number for row in follower.audit] == list(range(1, NUM_STORES * NUM_CHANGES + 1))
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from router.store.connection import DatabaseConnection, DatabaseOpener, DatabaseRow, SqliteConnection
 from router.store.rows import Document, ReceiptRow, StoreUnavailable
+from tests.patience import PATIENCE
 from tests.router.store.stores import NOW, audit_row, counted, eventually, opened, production_store
 
 
@@ -213,7 +214,9 @@ def test_a_read_only_file_is_reported(tmp_path: Path) -> None:
         path.chmod(0o444)
         folder.chmod(0o555)
         user = "65534" if os.geteuid() == 0 else "0"
-        done = subprocess.run([sys.executable, "-c", READ_ONLY, path, user], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", READ_ONLY, path, user], capture_output=True, text=True, timeout=PATIENCE
+        )
         assert "readonly database" in done.stdout, done.stderr
         assert "the store does not answer" in done.stderr
     finally:

@@ -12,6 +12,7 @@ import uvloop
 from octet.config.ensemble import CorrectnessConfig
 from router.verify.verdict import Verdict
 from router.verify.verifiers import open_verifier
+from tests.patience import PATIENCE
 from tests.router.verify.conftest import all_judged, judged
 
 MINE = """
@@ -146,7 +147,7 @@ def test_a_custom_verifiers_process_ends_on_close_and_cancel(base: Path) -> None
         return [first]
 
     for pid in asyncio.run(closed()):
-        end = time.monotonic() + 30
+        end = time.monotonic() + PATIENCE
         while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
             time.sleep(0.02)
         assert not Path(f"/proc/{pid}").exists()
@@ -162,7 +163,7 @@ def test_detached_children_of_a_custom_verifier_are_killed(base: Path) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
         time.sleep(0.02)
     return not Path(f"/proc/{pid}").exists()

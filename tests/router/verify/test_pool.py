@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.verify.pool import PoolTask, TaskResult, VerifierPool
+from tests.patience import PATIENCE
 from tests.router.verify.conftest import run
 
 
-def python(script: str, given: bytes = b"", seconds: float = 60, most: int = 1 << 16, by: str = "") -> PoolTask:
+def python(script: str, given: bytes = b"", seconds: float = PATIENCE, most: int = 1 << 16, by: str = "") -> PoolTask:
     return PoolTask([sys.executable, "-I", "-S", "-c", script], given, seconds, most, owner=by)
 
 
@@ -125,7 +126,7 @@ def test_every_slot_is_given_back(askers: list[tuple[str, int, bool]], width: in
             await asyncio.sleep(0)
             if cancels:
                 tasks[len(tasks) // 2].cancel()
-        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
+        await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
         assert (pool._num_free, pool._queue.waiting, inside) == (width, {}, 0)
         return most
 

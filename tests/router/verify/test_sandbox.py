@@ -27,6 +27,7 @@ from router.verify.sandbox import (
     sandbox_mode,
     shared_libraries,
 )
+from tests.patience import PATIENCE
 from tests.router.verify.conftest import MODES, found, run
 
 SOURCE = Path(__file__).with_name("probe.cpp")
@@ -257,7 +258,7 @@ def _command(pid: int) -> str:
 
 
 def _poll(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Any, TypeVar
 
-from tests.specialist.server.harness import HANG_SECONDS, ReplicaHarness, running_replica, sim
+from tests.patience import PATIENCE
+from tests.specialist.server.harness import ReplicaHarness, running_replica, sim
 
 _ResultT = TypeVar("_ResultT")
 
@@ -16,7 +17,7 @@ class Background:
         self.served = served
         self._loop = loop
 
-    def run(self, coroutine: Coroutine[Any, Any, _ResultT], seconds: float = HANG_SECONDS) -> _ResultT:
+    def run(self, coroutine: Coroutine[Any, Any, _ResultT], seconds: float = PATIENCE) -> _ResultT:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(seconds)
 
 
@@ -35,13 +36,13 @@ def in_background(**settings: Any) -> Iterator[Background]:
     thread = Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
-        if not ready.wait(HANG_SECONDS):
+        if not ready.wait(PATIENCE):
             raise TimeoutError("the replica did not start")
         yield made[0]
     finally:
         if made:
             made[0].run(_set(done[0]))
-        thread.join(HANG_SECONDS)
+        thread.join(PATIENCE)
 
 
 async def _set(event: asyncio.Event) -> None:

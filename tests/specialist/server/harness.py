@@ -18,6 +18,7 @@ from specialist.scheduling.sequence import Request
 from specialist.server.replica import AssembledReplica, create_sim_replica
 from specialist.server.server import ReplicaServer
 from specialist.server.settings import ReplicaSettings, ServiceSettings
+from tests.patience import PATIENCE, TEST_SECONDS
 
 FREE = CostModel(*(0.0,) * 8)
 QUICK = CostModel(0.0002, 0.00001, 0.0, 0.0005, 0.00002, 0.0, 0.0, 0.0)
@@ -41,7 +42,7 @@ class ReplicaHarness:
 
     async def idle(self) -> None:
         """Wait until no request is live."""
-        async with asyncio.timeout(HANG_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             while self.replica.scheduler.ledger.live or self.server.handler.num_live:
                 await asyncio.sleep(0.005)
 
@@ -51,10 +52,6 @@ class ReplicaHarness:
         pool.check()
         assert pool.num_free == pool.capacity
         assert not self.replica.scheduler.ledger.live
-
-
-HANG_SECONDS = 60.0
-"""Seconds after which a test that waits for an event fails."""
 
 
 class PausableClock(ManualClock):
@@ -90,7 +87,7 @@ class PausableClock(ManualClock):
     def sleep(self, seconds: float) -> None:
         with self._changed:
             self._num_sleeping += 1
-            if not self._changed.wait_for(lambda: not self._is_paused or self._num_permits, HANG_SECONDS):
+            if not self._changed.wait_for(lambda: not self._is_paused or self._num_permits, PATIENCE):
                 raise TimeoutError("the clock was not resumed")
             self._num_sleeping -= 1
             self._num_permits -= self._is_paused
@@ -199,7 +196,7 @@ async def serving_simulated(
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(HANG_SECONDS):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -244,7 +241,7 @@ def adapter_directory(root: Path, name: str, content: bytes = b"weights") -> Pat
     return directory
 
 
-def run(coroutine: Coroutine[Any, Any, _ResultT], seconds: float = 150) -> _ResultT:
+def run(coroutine: Coroutine[Any, Any, _ResultT], seconds: float = TEST_SECONDS) -> _ResultT:
     async def bounded() -> _ResultT:
         async with asyncio.timeout(seconds):
             return await coroutine

@@ -14,8 +14,8 @@ from specialist.scheduling.step import Step
 from specialist.server.preparation import RequestPreparer
 from specialist.server.server import ReplicaServer
 from specialist.server.settings import ServiceSettings
+from tests.patience import PATIENCE
 from tests.specialist.server.harness import (
-    HANG_SECONDS,
     QUICK,
     ReceivedAnswer,
     adapter_directory,
@@ -46,7 +46,7 @@ async def test_a_drain_during_the_warm_up_is_not_lost() -> None:
             return await client.drain()
 
     def warm_up() -> None:
-        drained.append(asyncio.run_coroutine_threadsafe(drain(), loop).result(HANG_SECONDS))
+        drained.append(asyncio.run_coroutine_threadsafe(drain(), loop).result(PATIENCE))
         words_warm_up()
 
     replica.codec.warm_up = warm_up  # type: ignore[method-assign]
@@ -74,12 +74,12 @@ async def test_request_is_refused_if_serving_ends_while_it_is_tokenised(closing:
         def slow(text: str) -> tuple[int, ...]:
             if text == LONG:
                 tokenising.set()
-                go_on.wait(HANG_SECONDS)
+                go_on.wait(PATIENCE)
             return prompt(text[: len(GUILTY)])
 
         served.replica.codec.encode = slow  # type: ignore[method-assign]
         asked = asyncio.create_task(ask(served.client, generate_request(LONG, adapters=["style"])))
-        await asyncio.to_thread(tokenising.wait, HANG_SECONDS)
+        await asyncio.to_thread(tokenising.wait, PATIENCE)
         others: list[asyncio.Task[ReceivedAnswer]] = []
         if closing == "drain":
             await served.client.drain()
@@ -103,13 +103,13 @@ async def test_a_verdict_does_not_wait_for_the_next_step() -> None:
 
     def faults(step: Step) -> InjectedFault | None:
         if any(len(row.sequence.request.prompt) == len(GUILTY) for row in step.rows):
-            go_on.wait(HANG_SECONDS)
+            go_on.wait(PATIENCE)
         return None
 
     async with running_replica(sim(faults=faults)) as served:
         events = served.client.generate(generate_request(GUILTY))
         try:
-            first = await asyncio.wait_for(anext(events), HANG_SECONDS / 2)
+            first = await asyncio.wait_for(anext(events), PATIENCE / 2)
         finally:
             go_on.set()
         assert first.HasField("accepted")
@@ -137,7 +137,7 @@ async def test_watchers_are_limited_and_block_no_request() -> None:
         for task in running:
             assert (await task).tokens == expected(served.replica, request)
         await watches.pop().aclose()  # type: ignore[attr-defined]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while len(served.server.publisher.watchers) == most:
                 await asyncio.sleep(0.005)
         await anext(served.client.watch_load())

@@ -19,8 +19,8 @@ from specialist.scheduling.loop import SHADOW_PRIORITY
 from specialist.scheduling.sequence import FinishReason, Sequence
 from specialist.server import preparation
 from specialist.server.preparation import RequestPreparer
+from tests.patience import PATIENCE
 from tests.specialist.server.harness import (
-    HANG_SECONDS,
     SLOW,
     ReceivedAnswer,
     ReplicaHarness,
@@ -218,7 +218,7 @@ async def test_load_reports_contain_refusals_waits_and_errors() -> None:
         assert error_of(refused).reason == wire.ERROR_REASON_DEADLINE_UNREACHABLE
         ManualClock.sleep(clock, 0.1)  # Reports repeat their figures for a shorter time.
         clock.allow_step()
-        async with asyncio.timeout(HANG_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             report = await anext(reports)
             while not report.refusing or not report.usual_wait:
                 report = await anext(reports)
@@ -228,7 +228,7 @@ async def test_load_reports_contain_refusals_waits_and_errors() -> None:
         await asyncio.gather(*tasks)
         ManualClock.sleep(clock, 2.0)  # The refusal has expired; only another request makes the replica report again.
         await ask(served.client, long_answer(1))
-        async with asyncio.timeout(HANG_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             while (report := await anext(reports)).refusing or not report.estimate_error.num_requests:
                 pass
 

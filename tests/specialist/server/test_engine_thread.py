@@ -10,6 +10,7 @@ import pytest
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.sequence import FinishReason, Request
 from specialist.scheduling.step import Step
+from tests.patience import PATIENCE
 from tests.specialist.server.harness import (
     QUICK,
     ReceivedAnswer,
@@ -22,7 +23,6 @@ from tests.specialist.server.harness import (
 )
 
 DEADLINE_SECONDS = 600.0
-ANSWER_SECONDS = 60.0
 """Seconds within which a call must be answered. A lost command would be answered only at the deadline."""
 
 
@@ -44,7 +44,7 @@ class HeldStep:
     def __call__(self, _: Step) -> None:
         if not self._go_on.is_set():
             self.is_held.set()
-            self._go_on.wait(ANSWER_SECONDS)
+            self._go_on.wait(PATIENCE)
 
 
 async def post_behind_step(
@@ -56,14 +56,14 @@ async def post_behind_step(
     for request in requests:
         num_live = served.server.handler.num_live
         calls.append(asyncio.create_task(ask(served.client, request, timeout=DEADLINE_SECONDS)))
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             while served.server.handler.num_live == num_live:
                 await asyncio.sleep(0.001)
     return calls
 
 
 async def wait_for_hold(step: HeldStep) -> None:
-    assert await asyncio.to_thread(step.is_held.wait, ANSWER_SECONDS)
+    assert await asyncio.to_thread(step.is_held.wait, PATIENCE)
 
 
 def reason_of(received: ReceivedAnswer) -> wire.ErrorReason:
@@ -94,7 +94,7 @@ async def test_command_that_raises_costs_only_its_own_request(broken_end: str) -
         later = [generate_request("b", seed=1), generate_request("c", seed=2)]
         calls = await post_behind_step(served, step, *later)
         step.release()
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             answers = await asyncio.gather(*calls)
             failed = await first
         assert raised
@@ -123,7 +123,7 @@ async def test_every_request_is_answered_when_the_thread_dies_between_two_comman
             served, step, generate_request("ok"), generate_request("fatal"), generate_request("behind")
         )
         step.release()
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             answers = await asyncio.gather(running, *calls)
             await served.server.failed.wait()
         assert [reason_of(received) for received in answers] == [wire.ERROR_REASON_REPLICA_FAILED] * 4

@@ -10,6 +10,7 @@ from octet.v1 import specialist_pb2 as wire
 from specialist.engines.sim.engine import InjectedFault
 from specialist.scheduling.step import Step
 from specialist.server.engine_thread import EngineReport
+from tests.patience import PATIENCE
 from tests.specialist.server.harness import (
     QUICK,
     SLOW,
@@ -206,7 +207,7 @@ async def test_reports_are_delivered_once_per_step() -> None:
     all_have_asked.set()  # The warm-up request does not wait.
 
     def waits(_: Step) -> None:
-        all_have_asked.wait(60)
+        all_have_asked.wait(PATIENCE)
 
     async with running_replica(sim(QUICK, faults=waits)) as served:
         engine = served.server.engine

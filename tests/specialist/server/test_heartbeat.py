@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from octet.v1 import specialist_pb2 as wire
+from tests.patience import PATIENCE
 from tests.specialist.server.harness import ReplicaHarness, running_replica
 
 
@@ -48,7 +49,7 @@ async def test_a_heartbeat_ends_with_the_replica() -> None:
     async with running_replica() as served:
         stream = reports(served, heartbeat_ms=10)
         await anext(stream)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await asyncio.gather(served.server.stop(30), _to_the_end(stream))
 
 

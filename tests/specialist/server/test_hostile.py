@@ -21,6 +21,7 @@ from specialist.server.native_replica import create_native_replica
 from specialist.server.replica import AssembledReplica
 from specialist.server.settings import ReplicaSettings
 from specialist.server.validation import REQUEST_BYTES, GenerateLimits
+from tests.patience import PATIENCE
 from tests.specialist.server.background import Background, in_background
 from tests.specialist.server.harness import (
     QUICK,
@@ -58,7 +59,7 @@ async def send_raw(address: str, raw: bytes, method: str = GENERATE) -> Outcome:
     async with grpc.aio.insecure_channel(address, options=(("grpc.max_send_message_length", -1),)) as channel:
         await channel.channel_ready()
         started = time.process_time()
-        call = channel.unary_stream(method)(raw, timeout=60)
+        call = channel.unary_stream(method)(raw, timeout=PATIENCE)
         try:
             async for _ in call:
                 pass
@@ -316,7 +317,7 @@ async def test_a_caller_that_never_reads_is_cut_and_costs_no_memory() -> None:
             for call in calls:
                 await call.read()
             assert (await ask(served.client, neighbour)).tokens == expected(served.replica, neighbour)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while served.replica.scheduler.ledger.live:
                     await asyncio.sleep(0.02)
             served.check_whole()

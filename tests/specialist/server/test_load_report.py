@@ -17,9 +17,9 @@ from specialist.scheduling.sequence import GREEDY
 from specialist.scheduling.step import Admitted, Emitted, Finished
 from specialist.server.served_request import AnswerText, ServedRequest
 from specialist.server.server import _identify_process
+from tests.patience import PATIENCE
 from tests.specialist.builders import make_request
 from tests.specialist.server.harness import (
-    HANG_SECONDS,
     QUICK,
     ReceivedAnswer,
     ReplicaHarness,
@@ -43,7 +43,7 @@ async def settled(served: ReplicaHarness, *answers: ReceivedAnswer) -> wire.Load
     num_tokens = sum(answer.usage.prompt_tokens for answer in answers if answer.usage is not None)
     report = wire.LoadReport()
     with suppress(TimeoutError):
-        async with asyncio.timeout(HANG_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             async for report in reports(served, heartbeat_ms=20):
                 is_idle = not report.running + report.waiting and report.blocks.used == 0
                 if is_idle and report.prompt_tokens >= num_tokens > 0:

@@ -6,6 +6,7 @@ import urllib.request
 import pytest
 
 from tests.monitoring.exported import families
+from tests.patience import PATIENCE
 from tests.specialist.server.test_process import Process, start_generate
 
 
@@ -18,7 +19,7 @@ def test_command_serves_metrics_at_the_reported_address() -> None:
         line = process.stdout.readline()
         (url,) = re.findall(r"metrics at (http://127\.0\.0\.1:\d+/metrics)", line)
         assert start_generate(line, 8).rest()[0] == 0
-        with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310  # on loopback
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310  # on loopback
             found = {family.name: family for family in families(answer.read().decode())}
         ended = {sample.labels["reason"]: sample.value for sample in found["octet_replica_finished_requests"].samples}
         assert sum(ended.values()) == 1

@@ -14,8 +14,8 @@ from specialist.engines.sim.engine import InjectedFault
 from specialist.server.server import ReplicaServer, WarmUpFailed
 from specialist.server.settings import ServiceSettings
 from tests.octet.rpc.pending_calls import codes_of, connected, send_pending_calls
+from tests.patience import PATIENCE
 from tests.specialist.server.harness import (
-    HANG_SECONDS,
     QUICK,
     adapter_directory,
     ask,
@@ -54,7 +54,7 @@ async def test_ready_only_when_warm() -> None:
     words_warm_up = replica.codec.warm_up
 
     def warm_up() -> None:
-        seen.append(asyncio.run_coroutine_threadsafe(health_of(server.port), loop).result(HANG_SECONDS))
+        seen.append(asyncio.run_coroutine_threadsafe(health_of(server.port), loop).result(PATIENCE))
         words_warm_up()
 
     replica.codec.warm_up = warm_up  # type: ignore[method-assign]
@@ -250,7 +250,7 @@ async def test_dead_step_loop_ends_every_stream_and_health() -> None:
             assert received.error.code == grpc.StatusCode.INTERNAL
             assert received.error.error.reason == wire.ERROR_REASON_REPLICA_FAILED
             assert "scheduler" not in str(received.error)
-        await asyncio.wait_for(served.server.failed.wait(), HANG_SECONDS)
+        await asyncio.wait_for(served.server.failed.wait(), PATIENCE)
         assert await health_of(served.server.port) == await health_of(served.server.port, "") == NOT_SERVING
         late = await ask(served.client, generate_request())
         assert late.error is not None and late.error.code == grpc.StatusCode.INTERNAL
@@ -288,7 +288,7 @@ async def test_watcher_does_not_delay_the_end() -> None:
     async with SpecialistClient(f"127.0.0.1:{server.port}") as client:
         reports = client.watch_load(min_interval_ms=60_000)
         await anext(reports)
-        async with asyncio.timeout(HANG_SECONDS / 2):
+        async with asyncio.timeout(PATIENCE / 2):
             await server.stop(600)
         with pytest.raises(StopAsyncIteration):
             await anext(reports)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from tests.specialist.server.harness import HANG_SECONDS
+from tests.patience import PATIENCE
 from tests.specialist.server.test_operate import SERVING, health_of
 
 ROOT = Path(__file__).parents[3]
@@ -46,7 +46,7 @@ class Process:
 
     def rest(self) -> tuple[int, str, str]:
         out = self.stdout.read()  # `communicate` would miss what the text layer has already buffered.
-        _, err = self.popen.communicate(timeout=HANG_SECONDS)
+        _, err = self.popen.communicate(timeout=PATIENCE)
         return self.popen.returncode, out, err
 
 
@@ -87,7 +87,7 @@ def test_process_reports_ready_survives_a_caller_and_ends_cleanly() -> None:
         replica.popen.send_signal(signal.SIGTERM)
         status, rest, _ = caller.rest()
         assert (status, begin + rest) == (0, undisturbed)
-        assert replica.popen.wait(timeout=HANG_SECONDS) == 0
+        assert replica.popen.wait(timeout=PATIENCE) == 0
 
 
 def test_the_second_interrupt_does_not_wait() -> None:
@@ -100,5 +100,5 @@ def test_the_second_interrupt_does_not_wait() -> None:
             time.sleep(0.01)
         assert replica.popen.poll() is None, "a running request must be finished first"
         replica.popen.send_signal(signal.SIGINT)
-        assert replica.popen.wait(timeout=HANG_SECONDS) == 130
+        assert replica.popen.wait(timeout=PATIENCE) == 130
         assert caller.rest()[0] == 3

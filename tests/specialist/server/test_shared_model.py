@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import os, sys
@@ -53,6 +55,6 @@ def test_a_replica_of_shared_parts_is_the_same_replica(request: pytest.FixtureRe
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from octet.rpc.listener import BindRefused, check_socket_free
+from tests.patience import PATIENCE
 from tests.specialist.server.test_process import Process, start_generate
 
 
@@ -34,7 +35,7 @@ def test_socket_of_a_killed_replica_is_reused(tmp_path: Path) -> None:
         assert (status, said) == (2, f"octet specialist: cannot listen on {path}: another process already does\n")
         assert start_generate(ready_line, 5).rest()[0] == 0
         replica.popen.send_signal(signal.SIGTERM)
-        assert replica.popen.wait(60) == 0
+        assert replica.popen.wait(PATIENCE) == 0
     assert not path.exists()
 
 

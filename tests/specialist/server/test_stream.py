@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from simulation.event_loop import HeapLoop
 from specialist.scheduling.sequence import SampledLogprobs
 from specialist.server.served_request import AnswerChunk, Enqueued, OutputStream, RequestUpdate, RequestUsage
+from tests.patience import PATIENCE
 
 USAGE = RequestUsage("stop", None, 1, 1, 0, "", 0, 0.0, 0.0, 0.0, 0.0)
 pieces = st.builds(
@@ -134,4 +135,4 @@ async def test_overflow_is_noticed_during_the_gap() -> None:
     for _ in range(50):
         stream.put(AnswerChunk("ten bytes.", (1,)))
     assert overflows == [1]
-    assert await asyncio.wait_for(stream.take(), 60.0) == []
+    assert await asyncio.wait_for(stream.take(), PATIENCE) == []

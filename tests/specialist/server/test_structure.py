@@ -16,6 +16,7 @@ from octet.v1 import specialist_pb2 as wire
 from octet.v1.error_pb2 import ERROR_REASON_INVALID_FIELD
 from specialist.scheduling.sequence import GuideExhausted
 from specialist.text.structured_output import Guide
+from tests.patience import PATIENCE
 from tests.specialist.server.harness import QUICK, ReceivedAnswer, ask, expected, generate_request, running_replica, sim
 
 SCHEMA = {
@@ -193,7 +194,7 @@ async def test_structure_that_compiles_too_long_is_refused(monkeypatch: pytest.M
     async with running_replica() as served:
         grammars = served.replica.grammars
         is_refused = Event()
-        monkeypatch.setattr(grammars, "compile", lambda structure: is_refused.wait(60))
+        monkeypatch.setattr(grammars, "compile", lambda structure: is_refused.wait(PATIENCE))
         started = time.perf_counter()
         received = await ask(served.client, generate_request(structure=wire.Structure(regex="a")))
         is_refused.set()

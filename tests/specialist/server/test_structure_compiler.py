@@ -13,6 +13,7 @@ from specialist.server.preparation import StructureCompiler
 from specialist.server.served_request import ServedRequest
 from specialist.text.prompt import Structure
 from specialist.text.structured_output import GrammarCache, GrammarLimits
+from tests.patience import PATIENCE
 
 VOCABULARY = sim_vocabulary()
 SLOW = "slow"
@@ -29,7 +30,7 @@ class SlowGrammarCache(GrammarCache):
     def compile(self, structure: Structure) -> Any:
         if SLOW in structure.choices:
             self.begun.set()
-            assert self.go.wait(60)
+            assert self.go.wait(PATIENCE)
         self.compiled += structure.choices
         return super().compile(structure)
 
@@ -90,7 +91,7 @@ async def test_slot_is_in_use_until_the_thread_is_done() -> None:
     late.cancel()
     await asyncio.gather(late, return_exceptions=True)
     grammars.go.set()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 assert await guide(forms, "free again") is not None

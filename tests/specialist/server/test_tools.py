@@ -18,6 +18,7 @@ from specialist.server.engine_thread import EngineReport
 from specialist.server.native_replica import create_native_replica
 from specialist.server.settings import ReplicaSettings
 from tests.models.tool_model import tool_model
+from tests.patience import PATIENCE
 from tests.router.serving.harness import running_router
 from tests.specialist.server.harness import ask, running_replica
 from tests.test_docs import example_in, run_example
@@ -120,7 +121,7 @@ async def test_tool_call_is_streamed_while_it_is_sampled(tmp_path: Path) -> None
             def waits(report: EngineReport, has_part: Event = has_part, in_time: list[bool] = in_time) -> None:
                 deliver_and_count(report)
                 if len(sampled) == len(expected) - 1 and not in_time:
-                    in_time.append(has_part.wait(60))
+                    in_time.append(has_part.wait(PATIENCE))
 
             served.server.engine.deliver = waits
             received = ""

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).parents[4]
 CTRL_C, CTRL_D, UP = "\x03", "\x04", "\x1b[A"
 _START = """
@@ -36,7 +38,7 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def expect(self, text: str, seconds: float = 60.0) -> str:
+    def expect(self, text: str, seconds: float = PATIENCE) -> str:
         """Wait until the text appears. Return all output up to it."""
         end = time.monotonic() + seconds
         while text not in self._unread:
@@ -55,7 +57,7 @@ class Terminal:
                 return
         raise AssertionError(f"no {until!r} in {self.seen!r}")
 
-    def status(self, seconds: float = 60.0) -> int:
+    def status(self, seconds: float = PATIENCE) -> int:
         """Wait until the command ends; return its exit status."""
         end = time.monotonic() + seconds
         while self._running.poll() is None:

@@ -14,6 +14,7 @@ from octet.cli import main
 from octet.v1 import inference_pb2 as wire
 from tests.octet.cli.chat.terminal import ROOT
 from tests.octet.client.server import Script, ScriptedCall, refuse, scripted
+from tests.patience import PATIENCE
 
 Captured = pytest.CaptureFixture[str]
 REFUSED = refuse(grpc.StatusCode.NOT_FOUND, wire.ERROR_REASON_UNKNOWN_SPECIALIST)
@@ -111,5 +112,5 @@ def test_ctrl_c_ends_a_piped_chat() -> None:
             running.stdin.flush()
             assert running.stdout.readline() == "begun\n"
             running.send_signal(signal.SIGINT)
-            assert (running.wait(60), running.stderr.read()) == (130, "")
-        assert script.calls[0].ended.wait(60) and len(script.calls) == 1
+            assert (running.wait(PATIENCE), running.stderr.read()) == (130, "")
+        assert script.calls[0].ended.wait(PATIENCE) and len(script.calls) == 1

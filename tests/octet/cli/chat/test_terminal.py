@@ -9,6 +9,7 @@ import grpc
 from octet.v1 import inference_pb2 as wire
 from tests.octet.cli.chat.terminal import CTRL_C, CTRL_D, UP, in_terminal
 from tests.octet.client.server import Script, ScriptedCall, scripted
+from tests.patience import PATIENCE
 
 LOST = wire.Error(reason=wire.ERROR_REASON_REPLICA_LOST, message="the replica was lost")
 DIM = "\x1b[2m"
@@ -38,7 +39,7 @@ def test_conversation_with_a_cut_answer_a_failure_and_commands(tmp_path: Path) -
         terminal.expect("half ")
         terminal.type(CTRL_C)
         terminal.expect("Cut short; the text so far is kept.")
-        assert script.calls[1].ended.wait(60), "the request must be cancelled as well"
+        assert script.calls[1].ended.wait(PATIENCE), "the request must be cancelled as well"
         terminal.expect("> ")
         terminal.type("half a line")
         terminal.expect("half a line")

@@ -11,6 +11,7 @@ import grpc
 from octet.v1 import jobs_pb2 as wire
 from octet.v1 import specialist_pb2
 from tests.octet.client.server import ScriptedCall, receipt_of
+from tests.patience import PATIENCE
 
 _METHODS = {
     "SubmitJob": (wire.SubmitJobRequest, wire.Job),
@@ -73,7 +74,7 @@ class Jobs:
         if not self._stored[-1].status.HasField("ended_unix_ms") and not self.released.is_set():
             self.hangs.set()
             context.add_callback(self.released.set)
-            self.released.wait(60)
+            self.released.wait(PATIENCE)
 
 
 @contextmanager
@@ -91,7 +92,7 @@ def jobs_served(
         yield jobs
     finally:
         jobs.released.set()
-        server.stop(0).wait(60)
+        server.stop(0).wait(PATIENCE)
 
 
 def _handler(jobs: Jobs) -> Any:

@@ -15,6 +15,7 @@ from octet.v1 import jobs_pb2 as wire
 from tests.octet.cli.chat.terminal import ROOT
 from tests.octet.cli.jobs.server import Jobs, done, job, jobs_served
 from tests.octet.client.server import scripted
+from tests.patience import PATIENCE
 
 Captured = pytest.CaptureFixture[str]
 QUEUED, RUNNING = job(wire.JOB_STATUS_QUEUED), job(wire.JOB_STATUS_RUNNING)
@@ -101,10 +102,10 @@ def test_ctrl_c_leaves_the_job_running_and_prints_how_to_resume() -> None:
     with jobs_served(QUEUED, "one") as at:
         command = [sys.executable, "-m", "octet.cli", "jobs", "watch", "job-1", "--address", at.address]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-            assert at.hangs.wait(60)
+            assert at.hangs.wait(PATIENCE)
             assert running.stdout is not None and running.stdout.read(3) == "one"
             running.send_signal(signal.SIGINT)
-            output: Any = running.communicate(timeout=60)[1]
+            output: Any = running.communicate(timeout=PATIENCE)[1]
         assert running.returncode == 130
     assert output.splitlines()[-1] == "The job continues. To see the rest: octet jobs watch job-1 --after 2"
     assert not any(isinstance(call, wire.CancelJobRequest) for call in at.calls)

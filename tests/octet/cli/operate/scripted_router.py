@@ -11,6 +11,7 @@ import grpc
 from octet.v1 import error_pb2, specialist_pb2
 from octet.v1 import inference_pb2 as call_wire
 from octet.v1 import operator_pb2 as wire
+from tests.patience import PATIENCE
 from tests.ports import free_port
 
 NOW_MS = 1_790_000_000_000
@@ -193,7 +194,7 @@ def router_served(router: ScriptedRouter | None = None, port: int | None = None)
         yield router
     finally:
         router.released.set()
-        server.stop(0).wait(60)
+        server.stop(0).wait(PATIENCE)
 
 
 def _handlers(router: ScriptedRouter) -> list[Any]:

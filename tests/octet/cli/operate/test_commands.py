@@ -18,6 +18,7 @@ from octet.cli import main
 from octet.rpc.refusal import invalid_field
 from octet.v1 import operator_pb2 as wire
 from tests.octet.client.server import scripted
+from tests.patience import PATIENCE
 from tests.ports import free_port
 from tests.router.operator.fake_control import NOW_MS, FakeComparisons
 from tests.router.operator.harness import OperatorHarness, running_operator
@@ -175,7 +176,7 @@ def test_router_killed_during_a_call_is_not_mistaken_for_tls(capsys: Captured) -
         killing = Thread(target=kill)
         killing.start()
         assert main(["knobs", "set", "review.priority_floor=1", "--address", address]) == 3
-        killing.join(60)
+        killing.join(PATIENCE)
     output = capsys.readouterr().err
     assert output.startswith(
         f"octet knobs set: nothing listens at {address} any more: the server stopped during the call; "
@@ -313,7 +314,7 @@ def test_ctrl_c_ends_events_and_frees_the_subscription() -> None:
         at.loop.call_soon_threadsafe(at.control.events.publish, event)
         assert running.stdout is not None and running.stdout.readline().endswith("reads too slowly\n")
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=PATIENCE)
         assert (running.returncode, out, err) == (130, "", "")
         at.until(lambda: len(at.control.events) == 0)
 

@@ -11,10 +11,11 @@ from octet.client.errors import Unavailable
 from octet.client.operator import Operator
 from octet.clock import ManualClock
 from tests.octet.cli.operate.scripted_router import ScriptedRouter, overview, router_served
+from tests.patience import PATIENCE
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -28,7 +29,7 @@ def test_latest_overview_and_its_age() -> None:
     router, hands, news = ScriptedRouter(), ManualClock(), Event()
     router.overviews = [overview(version="1"), overview(version="2")]
     with router_served(router), feed_of(router, hands, news) as feed:
-        assert feed.first(60.0) is not None and news.wait(60)
+        assert feed.first(PATIENCE) is not None and news.wait(PATIENCE)
         until(lambda: (known := feed.latest()) is not None and known.overview.version == "2")
         hands.sleep(3.5)
         known = feed.latest()
@@ -41,7 +42,7 @@ def test_latest_overview_and_its_age() -> None:
 def test_silent_stream_is_reopened() -> None:
     router, hands = ScriptedRouter(), ManualClock()
     with router_served(router), feed_of(router, hands) as feed:
-        assert feed.first(60.0) is not None
+        assert feed.first(PATIENCE) is not None
         feed.reopen_if_silent()
         assert len(router.asked) == 1, "the stream has been silent only briefly"
         hands.sleep(60)
@@ -56,7 +57,7 @@ def test_closed_stream_is_reported_and_reopened() -> None:
     router, hands = ScriptedRouter(), ManualClock()
     router.ends = True
     with router_served(router), feed_of(router, hands) as feed:
-        assert feed.first(60.0) is not None
+        assert feed.first(PATIENCE) is not None
         until(lambda: (known := feed.latest()) is not None and "the router closed the stream" in known.problem)
         until(lambda: len(router.asked) > 1)
 
@@ -65,10 +66,10 @@ def test_first_failure_is_raised() -> None:
     with router_served() as router:
         pass
     with feed_of(router, ManualClock()) as feed, pytest.raises(Unavailable):
-        feed.first(60.0)
+        feed.first(PATIENCE)
 
     def unreadable() -> Operator:
         raise FileNotFoundError(2, "No such file or directory", "key")
 
     with OverviewFeed(unreadable, ManualClock(), lambda: None) as feed, pytest.raises(FileNotFoundError):
-        feed.first(60.0)
+        feed.first(PATIENCE)

@@ -15,6 +15,7 @@ import pytest
 from octet.cli import main
 from tests.octet.cli.chat.terminal import CTRL_C, UP, Terminal, in_terminal
 from tests.octet.cli.operate.scripted_router import ScriptedRouter, overview, router_served, specialist_view, trouble
+from tests.patience import PATIENCE
 
 Captured = pytest.CaptureFixture[str]
 DOWN, CTRL_Z = "\x1b[B", "\x1a"
@@ -48,7 +49,7 @@ def screen(terminal: Terminal) -> list[str]:
 
 
 def until(terminal: Terminal, condition: Callable[[list[str]], bool], what: str) -> list[str]:
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not condition(screen(terminal)):
         assert time.monotonic() < end, f"{what}: {screen(terminal)}"
         terminal._read(0.05)
@@ -101,7 +102,7 @@ def test_view_survives_a_router_restart() -> None:
         terminal = stack.enter_context(in_terminal("top", "--address", first.address))
         size(terminal, 120, 24)
         until(terminal, has("critical: stl refuses requests"), "the first router")
-        first.server.stop(0).wait(60)
+        first.server.stop(0).wait(PATIENCE)
         shown = until(terminal, has("STALE"), "that it is gone")
         assert has("s old: reconnecting: ")(shown)
         until(terminal, lambda lines: bool(re.search(r"as of [\d:]{8}, [1-9]\d* s old", lines[0])), "how old it is")

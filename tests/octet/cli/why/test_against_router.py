@@ -31,6 +31,7 @@ from octet.v1 import specialist_pb2 as replica_wire
 from router.api.keys.key_file import StaticKeys
 from specialist.engines.sim.engine import CostModel
 from specialist.scheduling.step import Step
+from tests.patience import PATIENCE
 from tests.router.keys.keyed import issue_key, key_set
 from tests.router.serving.harness import CallResult, RouterHarness, infer_request, running_router
 from tests.router.serving.spy import ACCEPTED, SpyReplica, running_spy
@@ -173,7 +174,7 @@ async def test_preempted_requests(capsys: Captured) -> None:
     are_all_live.set()  # The warm-up request does not wait.
 
     def wait_for_all(_: Step) -> None:
-        are_all_live.wait(60)
+        are_all_live.wait(PATIENCE)
 
     async with (
         running_replica(sim(QUICK, faults=wait_for_all, num_blocks=20, max_running=4), max_waiting=50) as writer,
