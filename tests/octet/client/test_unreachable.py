@@ -20,7 +20,7 @@ __all__ = ["pki"]
 
 def result(address: str, **settings: Any) -> str:
     with Client(address, max_retries=0, **settings) as client, pytest.raises(Unavailable) as caught:
-        client.infer("x", timeout=5)
+        client.infer("x", timeout=PATIENCE)
     return str(caught.value)
 
 

@@ -303,9 +303,10 @@ def test_a_slow_start_is_shown_and_can_be_given_up() -> None:
     async def scenario(site: Site) -> None:
         assert site.control is not None
         call = asyncio.ensure_future(site.control.refresh(NAME, "/second", **SIGNED))
-        await asyncio.sleep(0.1)
-        site.wall.clock.sleep(STARTING_SECONDS + 1)
-        found = await call
+        while not call.done():
+            await asyncio.sleep(0.01)
+            site.wall.clock.sleep(STARTING_SECONDS + 1)
+        found = call.result()
         assert (found.status, found.model) == ("starting", "/second") and site.shown()[2] == "starting"
         await site.act("roll_back")
         for _ in range(round(UNUSED_SECONDS) + 4):
@@ -359,7 +360,7 @@ def test_a_refresh_that_fails_at_once_is_refused_at_once() -> None:
 
         registry._order = order_and_fail  # type: ignore[method-assign]
         with pytest.raises(Refusal, match="no such file") as caught:
-            await asyncio.wait_for(site.control.refresh(NAME, "/second", **SIGNED), 10)
+            await asyncio.wait_for(site.control.refresh(NAME, "/second", **SIGNED), PATIENCE)
         assert reason_of(caught.value) == "INVALID_FIELD"
 
     run_site(scenario)
