@@ -14,6 +14,7 @@ from octet.rpc.handlers import MAX_STREAMS, RequestReader, RequestReadIntercepto
 from octet.rpc.refusal import Refusal
 from octet.v1 import error_pb2
 from octet.v1 import specialist_pb2 as wire
+from simulation.event_loop import HeapLoop
 from tests.patience import PATIENCE
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
@@ -32,7 +33,7 @@ async def served(request_reader: RequestReader | None = None) -> AsyncIterator[s
     async def generate(_: wire.GenerateRequest, context: Any) -> None:
         await context.write(wire.GenerateEvent())
 
-    reading = RequestReadInterceptor(request_reader or RequestReader(60.0))
+    reading = RequestReadInterceptor(request_reader or RequestReader(PATIENCE))
     server = grpc.aio.server(interceptors=(reading,), maximum_concurrent_rpcs=MOST_CALLS)
     handlers = {
         "Describe": unary_handler(wire.DescribeRequest, wire.DescribeResponse, describe, 1000),
@@ -80,11 +81,13 @@ async def test_malformed_message_is_an_invalid_argument(method: str) -> None:
 
 
 async def test_calls_without_a_request_free_their_slot() -> None:
-    async with served(RequestReader(SECONDS)) as address, grpc.aio.insecure_channel(address) as channel:
+    request_reader = RequestReader(SECONDS)
+    async with served(request_reader) as address, grpc.aio.insecure_channel(address) as channel:
         method = "/octet.v1.Specialist/Generate"
         calls = [channel.stream_stream(method)(never()) for _ in range(MOST_CALLS)]
         codes = [code for code, _ in await asyncio.gather(*(outcome(call) for call in calls))]
         assert set(codes) == {grpc.StatusCode.DEADLINE_EXCEEDED}
+        request_reader._seconds = PATIENCE
         described = await channel.unary_unary("/octet.v1.Specialist/Describe")(b"", timeout=PATIENCE)
         assert wire.DescribeResponse.FromString(described).context == 7
         empty = await outcome(channel.stream_stream(method)(_nothing(), timeout=PATIENCE))
@@ -93,7 +96,7 @@ async def test_calls_without_a_request_free_their_slot() -> None:
 
 async def test_oldest_pending_read_is_refused_and_requests_are_served() -> None:
     """There are more pending calls than the server permits, and none would end by itself."""
-    async with served(RequestReader(60.0, max_pending=8)) as address, grpc.aio.insecure_channel(address) as channel:
+    async with served(RequestReader(PATIENCE, max_pending=8)) as address, grpc.aio.insecure_channel(address) as channel:
         begin = channel.stream_stream("/octet.v1.Specialist/Generate")
         calls, received = [], []
         for _ in range(2 * MOST_CALLS):
@@ -129,11 +132,19 @@ class AnsweringCall:
         return b"yes"
 
 
-async def test_expired_reads_do_not_count_as_pending() -> None:
-    request_reader = RequestReader(0.05, max_pending=2)
+def test_expired_reads_do_not_count_as_pending() -> None:
+    """In simulated time, because a busy machine may delay any read by more than the limit."""
+    loop = HeapLoop()
+    try:
+        loop.run_until_complete(_expire_reads(RequestReader(0.05, max_pending=2)))
+    finally:
+        loop.close()
+
+
+async def _expire_reads(request_reader: RequestReader) -> None:
     silent = [asyncio.create_task(request_reader.read(SlowToCancel())) for _ in range(2)]
     while not any(task.cancelling() for task in silent):
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
     for _ in range(3):
         assert await request_reader.read(AnsweringCall()) == b"yes"
     received = await asyncio.gather(*silent, return_exceptions=True)

@@ -23,7 +23,7 @@ from specialist.engines.sim.engine import CostModel
 from tests.patience import PATIENCE
 from tests.router.serving.harness import infer_request, patient_dispatch, running_router
 from tests.router.serving.spy import ACCEPTED, hang, running_spy
-from tests.specialist.server.harness import running_replica, sim
+from tests.specialist.server.harness import running_replica, serving_simulated, sim
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 STEADY = CostModel(0.0, 0.0, 0.0, 0.02, 0.0, 0.0, 0.0, 0.0)
@@ -173,22 +173,30 @@ async def test_a_callers_cancellation_reaches_the_replica() -> None:
         await routed.idle()
 
 
-SLOW = CostModel(0.005, 0.0, 0.0, 0.05, 0.0, 0.0, 0.0, 0.0)
-"""Answers are slow, so that hundreds are in flight together."""
-
-
 @pytest.mark.parametrize("size", [300, pytest.param(1000, marks=pytest.mark.slow)])
 async def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_block_free(size: int) -> None:
-    build = sim(SLOW, max_running=8)
-    async with running_replica(build, max_waiting=600) as one, running_replica(build, max_waiting=600) as two:
+    """The engines step while requests are cancelled, but no answer ends: on a slow machine, the first answers would end
+    before the last requests arrive."""
+    limits: dict[str, Any] = {"max_waiting": 600, "max_running": 8}
+    async with (
+        serving_simulated(STEADY, **limits) as (one, first),
+        serving_simulated(STEADY, **limits) as (two, second),
+    ):
+        first.pause()
+        second.pause()
         router = RouterConfig(max_inflight=1024)
         async with running_router({"writer": [one.address, two.address]}, router=router) as routed:
             patient: dict[str, Any] = {"max_tokens": 100, "ignore_eos": True, "timeout_ms": MAX_TIMEOUT_MS}
             calls = [routed.generate(infer_request(f"{n}", **patient)) for n in range(size)]
-            await routed.until(lambda: routed.num_inflight > size / 2, seconds=120)
-            for number in Random(1).sample(range(size), size):
+            await routed.until(lambda: one.server.handler.num_live + two.server.handler.num_live == size)
+            for count, number in enumerate(Random(1).sample(range(size), size)):
                 calls[number].cancel()
+                if count % (size // 50) == 0:
+                    first.allow_step()
+                    second.allow_step()
                 await asyncio.sleep(0)
+            first.resume()
+            second.resume()
             await routed.idle()
             for served in (one, two):
                 await served.idle()
