@@ -22,6 +22,7 @@ specialists:
   left: {engine: sim, replicas: 2, describe: The left one.}
   right: {engine: sim, replicas: 2, describe: The right one.}
   alone: {engine: sim, describe: The only one of its kind.}
+dispatch: {hang_seconds: 1.2}
 rules:
   - {name: cake, specialist: left, contains: [cake]}
 """

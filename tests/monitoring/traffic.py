@@ -22,6 +22,7 @@ from octet.config.ensemble import (
 )
 from router.routing.classifier.base import Distribution
 from specialist.engines.sim.engine import CostModel
+from tests.patience import PATIENCE
 from tests.router.http.harness import HttpHarness, running_http_router
 from tests.specialist.server.harness import QUICK, adapter_directory, running_replica, sim
 
@@ -49,7 +50,7 @@ def ensemble() -> Ensemble:
         specialists=tuple(SpecialistConfig(name, floor=0.1, max_running=2, slo=TARGETS) for name in names),
         tasks=(TaskConfig("default", temperature=0.0, max_tokens=24, top_p=1.0, repetition_penalty=1.0),),
         intents=(IntentConfig("build-fix"),),
-        router=RouterConfig(default_timeout=20.0),
+        router=RouterConfig(default_timeout=2 * PATIENCE),
         correctness=CorrectnessConfig(sample_rate=1.0),
         shadow=ShadowConfig(budget=1.0, fresh_rate=1.0),
     )

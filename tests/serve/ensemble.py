@@ -109,10 +109,12 @@ def _listening(pid: int) -> set[str]:
 
 @contextmanager
 def serving(folder: Path, config: str = TWO, *arguments: str, seconds: float = PATIENCE) -> Iterator[ServeProcess]:
-    """Yield an ensemble, ready within `seconds`. None of its processes outlives the context. If `config` does not
-    configure the classifier, the classifier gets a long timeout, because the machine may be busy."""
+    """Yield an ensemble, ready within `seconds`. None of its processes outlives the context. Where `config` does
+    not set them, the classifier and silent replicas get a long time, because the machine may be busy."""
     file = folder / "ensemble.yaml"
-    file.write_text(config if "classifier:" in config else f"{config.rstrip()}\nclassifier: {{timeout: 60}}\n")
+    patient = {"classifier": "{timeout: 60}", "dispatch": "{hang_seconds: 60}"}
+    more = [f"{name}: {value}\n" for name, value in patient.items() if f"{name}:" not in config]
+    file.write_text(f"{config.rstrip()}\n{''.join(more)}")
     served = ServeProcess(file, folder, *arguments)
     pids: list[int] = []
     try:

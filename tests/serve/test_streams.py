@@ -33,6 +33,7 @@ specialists:
     replicas: 3
     describe: Shell scripts, pipes and quoting in bash.
     examples: ["loop over files in bash", "quote this variable in a script"]
+dispatch: {hang_seconds: 1.2}
 router: {http: {port: 0}}
 """
 

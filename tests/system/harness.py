@@ -76,7 +76,7 @@ def ensemble(url: str, correctness: CorrectnessConfig, verify: str = "non_empty"
             SpecialistConfig("editor", verify="none"),
         ),
         tasks=(TaskConfig("default", temperature=0.0, max_tokens=64, top_p=1.0, repetition_penalty=1.0),),
-        router=RouterConfig(default_timeout=20.0),
+        router=RouterConfig(default_timeout=2 * PATIENCE),
         correctness=correctness,
         shadow=ShadowConfig(demoted_rate=1.0, fresh_rate=1.0, budget=1.0),
         store=StoreConfig(url=url),

@@ -25,6 +25,7 @@ from octet.v1 import error_pb2, inference_pb2
 from octet.v1 import operator_pb2 as wire
 from octet.v1 import specialist_pb2 as replica_wire
 from router.routing.classifier.base import Distribution
+from tests.patience import PATIENCE
 from tests.router.serving.harness import CallResult, RouterHarness, running_router
 from tests.router.serving.spy import hang
 from tests.system.harness import BAD, Replicas, ask, breaker, operate, running_replicas, until
@@ -50,7 +51,7 @@ def settings(**changes: Any) -> Ensemble:
     whole = Ensemble(
         specialists=(SpecialistConfig("writer", fallback="editor"), SpecialistConfig("editor")),
         tasks=(TaskConfig("default", temperature=0.0, max_tokens=64, top_p=1.0, repetition_penalty=1.0),),
-        router=RouterConfig(default_timeout=20.0),
+        router=RouterConfig(default_timeout=2 * PATIENCE),
         correctness=ALL,
         shadow=ShadowConfig(budget=0.0),
         store=StoreConfig(url="memory"),

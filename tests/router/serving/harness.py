@@ -151,8 +151,11 @@ async def running_router(
     otlp: str = "",
     **settings: Any,
 ) -> AsyncIterator[RouterHarness]:
-    """Run a router with these replicas. `settings` are arguments of `ensemble_of`."""
+    """Run a router with these replicas. `settings` are arguments of `ensemble_of`. An ensemble with default dispatch
+    settings gets `patient_dispatch`."""
     ensemble = settings.pop("ensemble", None) or ensemble_of(*replicas, **settings)
+    if ensemble.dispatch == DispatchConfig():
+        ensemble = replace(ensemble, dispatch=patient_dispatch())
     places = {name: tuple(addresses) for name, addresses in replicas.items()}
     door = RouterSettings(replicas=places, replica_tls=replica_tls, http=http, keys=keys, otlp=otlp)
     server = RouterServer(ensemble, door, opinions or NoOpinions())

@@ -35,7 +35,7 @@ from tests.patience import PATIENCE
 from tests.router.keys.keyed import issue_key, key_set
 from tests.router.serving.harness import CallResult, RouterHarness, infer_request, running_router
 from tests.router.serving.spy import ACCEPTED, SpyReplica, running_spy
-from tests.specialist.server.harness import QUICK, SLOW, running_replica, sim
+from tests.specialist.server.harness import QUICK, SLOW, running_replica, serving_simulated, sim
 from tests.system.harness import breaker, operate, until
 from tests.system.test_wiring import UnsureClassifier
 
@@ -61,7 +61,7 @@ def unsure_ensemble(budget: float = 0.0) -> Ensemble:
     return Ensemble(
         specialists=(SpecialistConfig("writer"), SpecialistConfig("editor")),
         tasks=(TaskConfig("default", temperature=0.0, max_tokens=64, top_p=1.0, repetition_penalty=1.0),),
-        router=RouterConfig(default_timeout=30.0),
+        router=RouterConfig(default_timeout=2 * PATIENCE),
         correctness=CorrectnessConfig(sample_rate=0.0, fresh_sample_rate=0.0),
         shadow=ShadowConfig(budget=budget, fresh_rate=0.0),
         store=StoreConfig(url="memory"),
@@ -97,7 +97,7 @@ async def test_a_refused_request(capsys: Captured) -> None:
 
 async def test_a_spilled_request(capsys: Captured) -> None:
     async with (
-        running_replica(sim(STEADY, max_running=1), max_waiting=1) as writer,
+        serving_simulated(STEADY, max_running=1, max_waiting=1) as (writer, clock),
         running_replica(sim(name="editor")) as editor,
         running_router(
             {"writer": [writer.address], "editor": [editor.address]},
@@ -105,11 +105,13 @@ async def test_a_spilled_request(capsys: Captured) -> None:
             opinions=UnsureClassifier(),
         ) as routed,
     ):
+        clock.pause()  # so that neither filler ends
         fillers, live = [], writer.replica.scheduler.ledger.live
         for name in ("first", "second"):
             ask = infer_request(request_id=name, max_tokens=300, ignore_eos=True)
             fillers.append(asyncio.create_task(routed.ask(ask)))
             await until(lambda: len(live) == len(fillers))
+            clock.allow_step()
         reply = await routed.ask(inference_pb2.InferRequest(request_id="over", prompt="hello", max_tokens=4))
         receipt = receipt_of(reply)
         assert (reply.code, receipt.specialist) == (grpc.StatusCode.OK, "editor"), reply
@@ -126,6 +128,7 @@ async def test_a_spilled_request(capsys: Captured) -> None:
         assert "It failed over from writer-0 to editor-0 before any of the answer was sent." in text
         for name in ("second", "first"):
             await routed.call("Cancel", inference_pb2.CancelRequest(request_id=name), inference_pb2.CancelResponse)
+        clock.resume()
         await asyncio.gather(*fillers)
         cancelled = await why(routed, "second", capsys)
         assert "cancelled after" in cancelled and "it was cancelled, or its caller disconnected" in cancelled
