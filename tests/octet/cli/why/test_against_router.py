@@ -106,12 +106,11 @@ async def test_a_spilled_request(capsys: Captured) -> None:
         ) as routed,
     ):
         clock.pause()  # so that neither filler ends
-        fillers, live = [], writer.replica.scheduler.ledger.live
+        fillers, bookings = [], writer.server.controller.bookings
         for name in ("first", "second"):
             ask = infer_request(request_id=name, max_tokens=300, ignore_eos=True)
             fillers.append(asyncio.create_task(routed.ask(ask)))
-            await until(lambda: len(live) == len(fillers))
-            clock.allow_step()
+            await until(lambda: clock.holds_a_step and len(bookings.active) == len(fillers))
         reply = await routed.ask(inference_pb2.InferRequest(request_id="over", prompt="hello", max_tokens=4))
         receipt = receipt_of(reply)
         assert (reply.code, receipt.specialist) == (grpc.StatusCode.OK, "editor"), reply
