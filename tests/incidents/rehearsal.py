@@ -26,6 +26,7 @@ from router.server import RouterServer
 from router.settings import HttpSettings, RouterSettings
 from tests.incidents.ensembles import CONFIG
 from tests.incidents.fast_clock import observe_faster
+from tests.incidents.own_time import own_time
 from tests.incidents.runbook import Section, sections
 from tests.incidents.scripted_specialist import ScriptedSpecialist
 from tests.incidents.waiting import until
@@ -202,6 +203,7 @@ async def rehearse(
     # These windows are shorter than a configuration file permits.
     ensemble = replace(read_ensemble(path), slo=SloConfig(window=1.0, long_window=2.0))
     async with AsyncExitStack() as stack:
+        stack.enter_context(own_time())
         replicas = {
             specialist.name: [
                 await stack.enter_async_context(
