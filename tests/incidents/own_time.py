@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
 from threading import get_ident
+from types import SimpleNamespace
 from typing import Any
 
 from pytest import MonkeyPatch
@@ -53,7 +54,7 @@ class OwnClock:
 @contextmanager
 def own_time() -> Iterator[None]:
     """Let the running loop, and all routers and replicas created within the block, use an `OwnClock`."""
-    clock, ahead_ms = OwnClock(), round((time.time() - time.monotonic()) * 1000)
+    clock, ahead = OwnClock(), time.time() - time.monotonic()
     loop: Any = asyncio.get_running_loop()
     select = loop._selector.select
     with MonkeyPatch.context() as patch:
@@ -61,5 +62,6 @@ def own_time() -> Iterator[None]:
         patch.setattr(loop._selector, "select", lambda timeout=None: clock.select(select, timeout))
         patch.setattr(SystemClock, "now", staticmethod(clock.now))
         patch.setattr(SystemClock, "sleep", staticmethod(clock.sleep))
-        patch.setattr(server, "wall_ms", lambda: ahead_ms + round(clock.now() * 1000))
+        patch.setattr(server, "time", SimpleNamespace(time=lambda: ahead + clock.now()))
+        patch.setattr(server, "wall_ms", lambda: round((ahead + clock.now()) * 1000))
         yield
