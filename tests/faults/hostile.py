@@ -12,6 +12,7 @@ import grpc
 from octet.v1 import error_pb2
 from specialist.engines.sim.engine import CostModel
 from tests.faults.site import Plan, Site
+from tests.patience import PATIENCE
 
 SEED = "OCTET_FAULTS_SEED"
 FIRST = "OCTET_FAULTS_FIRST"
@@ -21,6 +22,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 _BARE = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1))
 
 
+_LINGER_SECONDS = 1.0
 WAITS = "waits for more"
 CLOSED = "closed without a word"
 RESET = "reset without a word"
@@ -64,7 +66,7 @@ class RawGrpc:
     async def close(self) -> None:
         await self._channel.close()
 
-    async def send(self, method: str, raw: bytes, seconds: float = 20.0) -> CallEnd:
+    async def send(self, method: str, raw: bytes, seconds: float = PATIENCE) -> CallEnd:
         async def one() -> Any:
             yield raw
 
@@ -79,14 +81,14 @@ class RawGrpc:
 
 
 async def send_http(port: int, raw: bytes, seconds: float) -> CallEnd:
-    """Send raw bytes to the HTTP port, read the answer for at most this many seconds, and return how the call ended."""
+    """Send raw bytes to the HTTP port, and return how the call ended: after this many seconds without a final status,
+    or a second without a further byte."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     received, end = b"", CLOSED
     try:
         writer.write(raw)
-        async with asyncio.timeout(seconds):
-            while more := await reader.read(1 << 20):
-                received += more
+        while more := await asyncio.wait_for(reader.read(1 << 20), _LINGER_SECONDS if _final(received) else seconds):
+            received += more
     except TimeoutError:
         end = WAITS
     except ConnectionError:
@@ -98,11 +100,17 @@ async def send_http(port: int, raw: bytes, seconds: float) -> CallEnd:
 
 def parse_call_end(received: bytes, end: str) -> CallEnd:
     """Return how the call that received these bytes ended. `end` says how its connection ended."""
-    statuses = re.findall(rb"HTTP/1\.1 ([0-9]{3}) [^\r]*\r\n", received)
-    final = [status.decode() for status in statuses if status != b"100"]
-    if final:
+    if final := _final(received):
         return CallEnd(final[-1], final[-1] < "400" or b'"error"' in received)
-    return CallEnd(NONSENSE if received and not statuses else end)
+    return CallEnd(NONSENSE if received and not _statuses(received) else end)
+
+
+def _statuses(received: bytes) -> list[str]:
+    return [status.decode() for status in re.findall(rb"HTTP/1\.1 ([0-9]{3}) [^\r]*\r\n", received)]
+
+
+def _final(received: bytes) -> list[str]:
+    return [status for status in _statuses(received) if status != "100"]
 
 
 def may_wait_for(sent: bytes) -> bool:
