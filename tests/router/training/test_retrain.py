@@ -4,6 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
 from math import comb
 from pathlib import Path
@@ -95,9 +96,18 @@ def compared(
     return found
 
 
+@cache
+def trained_on_corpus() -> bytes:
+    return train(corpus()).data
+
+
+@cache
+def trained_on_spoilt_corpus() -> bytes:
+    return train(mislabelled(corpus(), 0.45)).data
+
+
 def spoilt() -> tuple[list[LabelledPrompt], LinearClassifier]:
-    bad = mislabelled(corpus(), 0.45)
-    return bad, decode_model(train(bad).data)
+    return mislabelled(corpus(), 0.45), decode_model(trained_on_spoilt_corpus())
 
 
 @pytest.mark.parametrize("keep_text", [False, True])
@@ -126,7 +136,7 @@ def test_stored_features_train_like_the_text() -> None:
 def test_the_gate_refuses_a_worse_classifier() -> None:
     """Wrong verdicts make a good classifier worse. The gate says by how much."""
     good = corpus()
-    base = decode_model(train(good).data)
+    base = decode_model(trained_on_corpus())
     examples = collect_examples(compared(base, prompts(400, 3, "live"), honest=False), base.labels)
     true = collect_examples(compared(base, prompts(400, 3, "live")), base.labels)
     data = retrain(good, examples, REFERENCE.calibrating)
@@ -140,13 +150,14 @@ def test_the_gate_refuses_a_worse_classifier() -> None:
 
 
 def test_an_equal_classifier_and_too_few_examples_are_refused() -> None:
-    good = corpus()
-    trained = train(good)
-    base = decode_model(trained.data)
+    data = trained_on_corpus()
+    base = decode_model(data)
     live = collect_examples(compared(base, prompts(200, 3, "live")), base.labels)
-    same = judge_retrained(base, trained.data, live, REFERENCE.judging, 0.0)
+    same = judge_retrained(base, data, live, REFERENCE.judging, 0.0)
     assert same.refusals and (same.won, same.lost, same.chance) == (0, 0, 1.0)
-    few = judge_retrained(base, trained.data, ShadowExamples((), live.held_back[:19], ()), REFERENCE.judging, 0.0)
+    few = judge_retrained(
+        base, trained_on_corpus(), ShadowExamples((), live.held_back[:19], ()), REFERENCE.judging, 0.0
+    )
     assert few.refusals == ("only 19 examples are held back; at least 20 are needed",)
 
 
@@ -266,7 +277,7 @@ def test_features_of_another_version_are_skipped_and_counted(kinds: list[tuple[i
 def test_the_command_writes_a_classifier_only_through_the_gate(tmp_path: Path, capsys: Any) -> None:
     bad, base = spoilt()
     files = {name: tmp_path / name for name in ("base", "corpus", "reference", "shadows", "worse", "out.safetensors")}
-    files["base"].write_bytes(train(bad).data)
+    files["base"].write_bytes(trained_on_spoilt_corpus())
     write_records(files["corpus"], bad)
     write_records(files["reference"], prompts(200, 4, "reference"))
     for name, honest in (("shadows", True), ("worse", False)):
