@@ -12,6 +12,7 @@ import pytest
 
 from tests.faults.commands import want_of
 from tests.forbidden import forbidden
+from tests.patience import PATIENCE
 
 _ROOT = Path("/sys/fs/cgroup")
 _PERIOD = 100_000
@@ -103,7 +104,7 @@ def _remove_stale(top: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + PATIENCE
     while True:
         try:
             folder.rmdir()

@@ -40,7 +40,7 @@ def test_8_a_thousand_callers_leave_and_nothing_leaks(long: bool, figure: Figure
             seconds = await _cut(site, router)
             await put_verdict(8, router, history, figure)
             figure(8, "callers that left", number, "callers", ">= 1000", short="> 0")
-            figure(8, "time until a caller that never reads was cut off", seconds, "s", "< 30 s", short="< 60 s")
+            figure(8, "time until a caller that never reads was cut off", seconds, "s", "< 30 s", short="< 120 s")
             grown = max(after - before for before, after in zip(sizes, _sizes(site), strict=True))
             figure(8, "memory growth", grown / 2**20, "MiB", "< 32 MiB", short="< 64")
 
@@ -83,7 +83,7 @@ async def _cut(site: Site, router: RouterClient) -> float:
     silent = [await dial(site.http, LONG_ANSWER, window=2048) for _ in range(2)]
     unread = [router.unread(Question("writer", PROMPTS[0], LONG_ANSWER)) for _ in range(2)]
     await until(lambda: _num_running(router, 4))
-    await until(lambda: _num_running(router, 0), 90)
+    await until(lambda: _num_running(router, 0))
     seconds = time.monotonic() - began
     for name, call in unread:
         await until(partial(_has_receipt, router, name))  # A replica may give up before the router does.

@@ -51,7 +51,7 @@ def test_1_a_killed_replica_loses_only_its_running_answers(long: bool, gaps: Ite
             share = _tried_again(history, [at for at, _ in kills])
             figure(1, "share of requests in flight that were retried", share, "", "<= 0.2")
             longest = max(seconds for _, seconds in kills)
-            figure(1, "slowest recovery", longest, "s", "< 2 s", short="< 20")
+            figure(1, "slowest recovery", longest, "s", "< 2 s", short="< 120 s")
 
     with site(Plan({"writer": 3})) as made:
         asyncio.run(scenario(made))

@@ -6,6 +6,7 @@ from tests.faults.callers import RouterClient, until
 from tests.faults.figures import Figure
 from tests.faults.history import Account, History, Violation, disagreements
 from tests.faults.site import Replica
+from tests.patience import PATIENCE
 
 
 async def put_verdict(row: int, router: RouterClient, history: History, figure: Figure) -> None:
@@ -43,7 +44,7 @@ async def disagreement(router: RouterClient, account: Account) -> list[str]:
     return [f"{account.request_id}: nothing is kept of it"] if account.tokens else []
 
 
-async def count_leaks(router: RouterClient, seconds: float = 20.0) -> int:
+async def count_leaks(router: RouterClient, seconds: float = PATIENCE) -> int:
     """Return how many blocks and requests the replicas still hold: 0 as soon as they hold none, or the number after
     `seconds`."""
     held = -1
