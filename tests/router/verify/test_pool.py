@@ -4,11 +4,13 @@ import asyncio
 import itertools
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octet.clock import ManualClock
 from router.verify.pool import PoolTask, TaskResult, VerifierPool
 from tests.patience import PATIENCE
 from tests.router.verify.conftest import run
@@ -39,13 +41,13 @@ def test_a_flood_of_output_is_cut_off(stream: str) -> None:
 
 
 def test_a_process_that_closes_its_outputs_is_killed_at_its_time_limit() -> None:
-    result = done(python("import os, time; os.close(1); os.close(2); time.sleep(1000)", seconds=0.5))
+    result = done(python("import os, time; os.close(1); os.close(2); time.sleep(10_000)", seconds=0.5))
     assert result.ending == "out_of_time"
 
 
 def test_a_process_that_ignores_sigterm_is_killed() -> None:
     script = (
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(1000)"
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(10_000)"
     )
     assert done(python(script, seconds=1)).ending == "out_of_time"
 
@@ -72,7 +74,7 @@ def test_the_pool_bounds_running_processes() -> None:
 def test_a_waiting_process_can_be_cancelled() -> None:
     async def waiting() -> float:
         pool = VerifierPool()
-        long = asyncio.ensure_future(pool.run(python("import time; time.sleep(1000)")))
+        long = asyncio.ensure_future(pool.run(python("import time; time.sleep(10_000)")))
         short = asyncio.ensure_future(pool.run(python("pass")))
         await asyncio.sleep(0.1)
         for task in (short, long):
@@ -82,21 +84,25 @@ def test_a_waiting_process_can_be_cancelled() -> None:
         await pool.run(python("pass"))
         return time.monotonic() - started
 
-    assert run(waiting()) < 30
+    assert run(waiting()) < PATIENCE, "the others would take longer"
 
 
-def test_slow_owners_wait_for_fast_ones() -> None:
+def test_slow_owners_wait_for_fast_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr("router.verify.pool.time", SimpleNamespace(monotonic=clock.now))
+
     async def order() -> list[str]:
         pool = VerifierPool()
         ended: list[str] = []
 
-        async def do(by: str, script: str) -> None:
-            await pool.run(python(script, by=by))
+        async def do(by: str, seconds: float) -> None:
+            async with pool._turn(by):
+                await asyncio.sleep(0)
+                clock.sleep(seconds)
             ended.append(by)
 
-        slow = [do("slow", "import time; time.sleep(5)") for _ in range(2)]
-        tasks = [asyncio.ensure_future(one) for one in (*slow, *(do("quick", "pass") for _ in range(4)))]
-        await asyncio.gather(*tasks)
+        slow = [do("slow", 5.0) for _ in range(2)]
+        await asyncio.gather(*slow, *(do("quick", 1.0) for _ in range(4)))
         return ended
 
     assert run(order()) == ["slow", *["quick"] * 4, "slow"]
