@@ -158,7 +158,7 @@ def _check_nothing_is_left(served: ServeProcess) -> None:
         ]
         return len(held) == 7 and all(float(value) == 0 for _, value in held)
 
-    served.until(is_idle, 60)
+    served.until(is_idle)
 
 
 def _get(served: ServeProcess, path: str) -> str:

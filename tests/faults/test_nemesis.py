@@ -117,7 +117,7 @@ async def _run_with_faults(fault_site: FaultSite, seed: int, seconds: float, fig
             await until_serving(router, *site.replicas)
             await callers.answered(20)
             # On a busy machine, starting processes may have taken the time.
-            await until(lambda: audit.num_compared >= seconds and len(history.accounts) >= 20 + seconds, 120)
+            await until(lambda: audit.num_compared >= seconds and len(history.accounts) >= 20 + seconds)
         print(*nemesis.log, sep="\n")
         figure(17, "duration of random faults", lasted, "s", f">= {seconds:g} s")
         figure(17, "random faults", sum(nemesis.done.values()), "times", f">= {max(1, seconds // 5):.0f}")

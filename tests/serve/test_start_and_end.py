@@ -94,7 +94,7 @@ def test_commands_work_with_closed_standard_streams(tmp_path: Path, closed: str)
     assert subprocess.run(asking, cwd=ROOT, stderr=subprocess.PIPE, timeout=PATIENCE).returncode == 3
     serving = ["sh", "-c", f"{command} serve {file} --port 0 {closed}"]
     with subprocess.Popen(serving, cwd=ROOT, stderr=subprocess.PIPE) as popen:
-        wait_until(lambda: len(children_of(popen.pid)) == 4, 60)
+        wait_until(lambda: len(children_of(popen.pid)) == 4)
         popen.send_signal(signal.SIGTERM)
         _, output = popen.communicate(timeout=PATIENCE)
     assert popen.returncode == 0 and b"Traceback" not in output

@@ -151,7 +151,7 @@ def test_weights_are_refreshed_and_undone(models: tuple[Path, dict[str, str], di
     folder, old, new = models
 
     def until(site: Site, condition: Callable[[], object]) -> None:
-        site.served.until(condition, 120)
+        site.served.until(condition)
 
     with serving(folder, CONFIG) as served:
         site = Site(served, folder, list(old))

@@ -16,6 +16,7 @@ from octet.clock import ManualClock
 from octet.v1 import jobs_pb2
 from tests.octet.cli.jobs.server import job, jobs_served
 from tests.octet.client.server import ScriptedCall, busy, scripted
+from tests.patience import PATIENCE
 
 HANGS = ScriptedCall(hangs=True)
 RUNNING = job(jobs_pb2.JOB_STATUS_RUNNING)
@@ -71,12 +72,12 @@ async def test_closing_fails_running_calls_without_cancelling_their_tasks(call: 
     with scripted(HANGS) as script:
         client = AsyncClient(script.address)
         task = asyncio.ensure_future(ASYNC[call](client))
-        assert await asyncio.to_thread(script.live.wait, 60)
+        assert await asyncio.to_thread(script.live.wait, PATIENCE)
         await client.close()
         with pytest.raises(Cancelled, match="the client is closed"):
             await task
         assert not task.cancelled()
-        assert await asyncio.to_thread(script.calls[0].ended.wait, 60)
+        assert await asyncio.to_thread(script.calls[0].ended.wait, PATIENCE)
 
 
 @pytest.mark.parametrize("acts", [HANGS, busy(300)], ids=["answering", "waiting to ask again"])
@@ -109,7 +110,7 @@ async def test_closing_ends_an_async_job_watch() -> None:
     with jobs_served(RUNNING) as at:
         client = AsyncClient(at.address)
         watching = asyncio.create_task(watch(client))
-        assert await asyncio.to_thread(at.hangs.wait, 60)
+        assert await asyncio.to_thread(at.hangs.wait, PATIENCE)
         await client.close()
         with pytest.raises(Cancelled, match="the client is closed"):
             await watching
@@ -141,4 +142,4 @@ async def test_dropped_stream_is_cancelled(elsewhere: bool) -> None:
             else:
                 held.clear()
             gc.collect()
-            assert await asyncio.to_thread(script.calls[0].ended.wait, 60)
+            assert await asyncio.to_thread(script.calls[0].ended.wait, PATIENCE)

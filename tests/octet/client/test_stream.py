@@ -232,7 +232,7 @@ async def cancelled_from_outside(script: Script, client: AsyncClient, *, task_to
                 pass
 
         task = asyncio.ensure_future(read())
-        assert await asyncio.to_thread(script.live.wait, 60)
+        assert await asyncio.to_thread(script.live.wait, PATIENCE)
         answer.cancel()
         if task_too:
             task.cancel()
@@ -248,7 +248,7 @@ async def test_cancelled_error_is_raised_only_in_a_cancelled_task(task_too: bool
         async with AsyncClient(script.address) as client:
             ended = await cancelled_from_outside(script, client, task_too=task_too)
             assert isinstance(ended, asyncio.CancelledError if task_too else Cancelled)
-            assert await asyncio.to_thread(script.calls[0].ended.wait, 60)
+            assert await asyncio.to_thread(script.calls[0].ended.wait, PATIENCE)
 
 
 @pytest.mark.parametrize("how", ["break", "leave", "time out"])
@@ -265,15 +265,15 @@ async def test_leaving_an_async_stream_cancels_the_request(how: str) -> None:
         async with AsyncClient(script.address) as client:
             if how == "leave":
                 async with client.stream("x"):
-                    assert await asyncio.to_thread(script.live.wait, 60)
+                    assert await asyncio.to_thread(script.live.wait, PATIENCE)
             elif how == "time out":
                 reading = asyncio.create_task(read(client))
-                assert await asyncio.to_thread(script.live.wait, 60)
+                assert await asyncio.to_thread(script.live.wait, PATIENCE)
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(reading, 0.01)
             else:
                 await read(client)
-            assert await asyncio.to_thread(script.calls[0].ended.wait, 60)
+            assert await asyncio.to_thread(script.calls[0].ended.wait, PATIENCE)
 
 
 def test_error_is_caught_by_its_base_class() -> None:

@@ -50,7 +50,7 @@ def test_rows_are_drawn_and_a_closed_terminal_ends_the_supervisor(tmp_path: Path
         children = children_of(pid)
         assert len(children) == 2
         os.close(terminal)
-        ended(pid, 60)
+        ended(pid, PATIENCE)
         assert not any(map(is_alive, children))
         events = (tmp_path / "events").read_text().splitlines()
         assert events[-2:] == ["back asked to stop", "back ended"] and "front reloads" not in events
@@ -64,7 +64,7 @@ def test_the_interrupt_key_reaches_the_supervisor_alone(tmp_path: Path) -> None:
         read_until(terminal, b"pids: ")
         os.write(terminal, b"\x03")
         read_until(terminal, b"Shutting down: finishing running requests")
-        assert ended(pid, 60) == 0
+        assert ended(pid, PATIENCE) == 0
         events = (tmp_path / "events").read_text().splitlines()
         assert events[2:] == ["front asked to stop", "front ended", "back asked to stop", "back ended"]
     finally:

@@ -122,7 +122,7 @@ async def test_the_first_token_deadline_does_not_end_a_started_answer() -> None:
 
 async def test_wait_for_a_replica_ends_at_the_first_token_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait itself must end at the deadline. The watchdog would end the request only later."""
-    monkeypatch.setattr(fleet, "DEADLINE_SLACK", 60.0)
+    monkeypatch.setattr(fleet, "DEADLINE_SLACK", PATIENCE)
     replica = AsyncExitStack()
     async with (
         replica,
@@ -135,8 +135,8 @@ async def test_wait_for_a_replica_ends_at_the_first_token_deadline(monkeypatch: 
         lane = routed.server.fleet.replica_sets["writer"]
         await routed.until(lambda: not lane.is_usable)
         began = time.monotonic()
-        result = await routed.ask(infer_request(first_token_timeout_ms=200, timeout_ms=60_000))
-        assert 0.15 < time.monotonic() - began < 59
+        result = await routed.ask(infer_request(first_token_timeout_ms=200, timeout_ms=600_000))
+        assert 0.15 < time.monotonic() - began < PATIENCE
         assert result.reason == error_pb2.ERROR_REASON_DEADLINE
         assert result.error is not None and result.error.field == "first_token_timeout_ms"
 

@@ -62,7 +62,7 @@ async def test_a_structure_has_its_full_time_from_its_own_start(monkeypatch: pyt
     grammars.vocabulary()
     forms = StructureCompiler(grammars)
     first = asyncio.create_task(guide(forms, SLOW))
-    assert await asyncio.to_thread(grammars.begun.wait, 60)
+    assert await asyncio.to_thread(grammars.begun.wait, PATIENCE)
     await pass_time(monkeypatch, 31.0)
     with pytest.raises(Refusal) as caught:
         await first
