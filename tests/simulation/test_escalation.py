@@ -130,7 +130,7 @@ def test_only_the_intent_that_overloads_moves_and_it_returns_with_its_load() -> 
             await sim.start()
             driver.watch()
             await driver.run(130, steady)
-            for seconds, loads in ((40, {**steady, "surge": (UNSURE, (3, 7), 40)}), (30, steady)):
+            for seconds, loads in ((40, {**steady, "surge": (UNSURE, (3, 7), 20)}), (30, steady)):
                 times.append(sim.loop.time())
                 await driver.run(seconds, loads)
             await sim.stop()

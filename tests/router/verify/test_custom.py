@@ -61,7 +61,7 @@ def long(question, answer): return Verdict("failed", "x" * 1_000_000)
 """
 STRANGE = ("a_list", "a_number", "deep", "keyless", "no_outcome", "no_json")
 CONFIG = CorrectnessConfig(verify_seconds=20)
-QUICK = CorrectnessConfig(verify_seconds=1.5)
+QUICK = CorrectnessConfig(verify_seconds=0.5)
 
 
 @pytest.fixture
