@@ -90,6 +90,14 @@ async def change_until_made(store: Store, key: str, version: int, number: int) -
             assert gone.certain
 
 
+@pytest.fixture
+def patient_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a call wait ten minutes for the store: on a busy machine, the usual seconds may pass before it is settled."""
+    for name in ("_SETTLE_SECONDS", "_TURN_SECONDS", "_ANSWER_SECONDS"):
+        monkeypatch.setattr(f"router.store.worker.{name}", 600.0)
+
+
+@pytest.mark.usefixtures("patient_worker")
 @pytest.mark.parametrize("seed", range(2))
 async def test_no_change_is_lost_or_made_twice(shared_url: str, seed: int) -> None:
     faults = Faults(Random(seed), statements=0.02, commits_lost=0.2, commits_failed=0.2, opens=0.1)
@@ -119,6 +127,7 @@ async def test_no_change_is_lost_or_made_twice(shared_url: str, seed: int) -> No
     assert follower.dips == []
 
 
+@pytest.mark.usefixtures("patient_worker")
 async def test_a_commit_reported_as_lost_is_looked_up_and_not_repeated(shared_url: str) -> None:
     """The change is not repeated, because it would conflict with itself if the first commit succeeded."""
     faults = Faults(Random(0))
@@ -134,12 +143,9 @@ async def test_a_commit_reported_as_lost_is_looked_up_and_not_repeated(shared_ur
         assert stale.value.current == made
 
 
-async def test_trouble_is_reported_while_a_lost_commit_is_looked_up(
-    shared_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("patient_worker")
+async def test_trouble_is_reported_while_a_lost_commit_is_looked_up(shared_url: str) -> None:
     """The outage would end too late for the change if it ended only after the look-up."""
-    for name in ("_SETTLE_SECONDS", "_TURN_SECONDS", "_ANSWER_SECONDS"):
-        monkeypatch.setattr(f"router.store.worker.{name}", 600.0)
     faults = Faults(Random(0))
     async with opened(shared_url, wrap=lambda opener: FaultyOpener(opener, faults)) as store:
         await store.documents()  # The start-up tasks are done.

@@ -76,7 +76,7 @@ async def test_a_database_killed_under_load_loses_no_acknowledged_change(
     killable: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_SETTLE_SECONDS", "_TURN_SECONDS", "_ANSWER_SECONDS"):  # A busy machine restarts the server slowly.
-        monkeypatch.setattr(f"router.store.worker.{name}", 120.0)
+        monkeypatch.setattr(f"router.store.worker.{name}", 600.0)
     url = killable.new_database()
 
     async def check(loads: list[Load]) -> None:

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from octet.config.ensemble import Ensemble, IntentConfig, SpecialistConfig, TaskConfig, with_default_tasks
+from octet.config.ensemble import (
+    CorrectnessConfig,
+    Ensemble,
+    IntentConfig,
+    SpecialistConfig,
+    TaskConfig,
+    with_default_tasks,
+)
 from octet.v1.specialist_pb2 import Choices, Structure
 from router.assembly import _verifier_config
 from router.verify.by_task import AnswerPurpose, VerifierSet, open_verifiers
@@ -34,6 +41,7 @@ ENSEMBLE = Ensemble(
         )
     ),
     intents=(IntentConfig("parse", task="json_parsing"), IntentConfig("ask")),
+    correctness=CorrectnessConfig(verify_seconds=100.0),
 )
 ABOUT_JSON = [
     PROSE,
