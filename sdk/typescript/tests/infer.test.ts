@@ -44,28 +44,31 @@ test("a stream yields chunks, then the whole answer", async () => {
 test("a request says how long it waits for a place, and its time limits count after that", async () => {
   const full = fault(429, "queue_full", { "retry-after-ms": "60" });
   await Fake.serve([full, full, full, full, full, json(ANSWER)], async (octet, fake) => {
-    const asked = { prompt: "x", first_token_timeout_ms: 9_000 };
-    await assert.rejects(octet.infer(asked, { timeoutMs: 20_000, maxRetries: 1 }));
-    await assert.rejects(octet.infer(asked, { timeoutMs: 20_000, maxRetries: 1, waitMs: 5_000 }));
+    const asked = { prompt: "x", first_token_timeout_ms: 900_000 };
+    await assert.rejects(octet.infer(asked, { timeoutMs: 2_000_000, maxRetries: 1 }));
+    await assert.rejects(octet.infer(asked, { timeoutMs: 2_000_000, maxRetries: 1, waitMs: 500_000 }));
     await assert.rejects(octet.infer(asked, { maxRetries: 0 }));
-    await octet.infer(asked, { maxRetries: 0, waitMs: 5_000 });
+    await octet.infer(asked, { maxRetries: 0, waitMs: 500_000 });
     await assert.rejects(octet.infer(asked, { waitMs: -1 }), { name: "InvalidRequest", field: "waitMs" });
     const waits = fake.requests.map((each) => each.headers["octet-wait-ms"]);
     assert.deepEqual([waits[0], waits[1], waits[3], waits[4]], ["0", undefined, undefined, undefined]);
     assert.ok(
-      [waits[2], waits[5]].every((wait) => Number(wait) > 4_000 && Number(wait) <= 5_000),
+      [waits[2], waits[5]].every((wait) => Number(wait) > 400_000 && Number(wait) <= 500_000),
       waits.join(),
     );
     const limits = fake.requests.map(({ body }) => [body["timeout_ms"], body["first_token_timeout_ms"]]);
     assert.deepEqual(
       [limits[2], limits[3]],
       [
-        [20_000, 9_000],
-        [20_000, 9_000],
+        [2_000_000, 900_000],
+        [2_000_000, 900_000],
       ],
       "the wait is not over",
     );
-    assert.ok(Number(limits[1]?.[0]) <= 19_941 && Number(limits[1]?.[1]) <= 8_941, "without a wait they count at once");
+    assert.ok(
+      Number(limits[1]?.[0]) <= 1_999_941 && Number(limits[1]?.[1]) <= 899_941,
+      "without a wait they count at once",
+    );
   });
 });
 

@@ -157,7 +157,7 @@ async def test_request_waits_for_a_restart_and_its_receipt_says_so() -> None:
             replicas = routed.server.fleet.replica_sets["writer"]
             await stack.aclose()
             await routed.until(lambda: not replicas.is_usable)
-            asking = [asyncio.create_task(routed.ask(infer_request(timeout_ms=60_000))) for _ in range(3)]
+            asking = [asyncio.create_task(routed.ask(infer_request(timeout_ms=600_000))) for _ in range(3)]
             await routed.until(lambda: replicas.num_waiting == 3)
             async with running_spy(port=first.port) as second:
                 answers = await asyncio.gather(*asking)
@@ -205,7 +205,7 @@ async def test_hung_replica_is_not_asked_and_requests_wait_for_its_reports() -> 
         replicas = routed.server.fleet.replica_sets["writer"]
         spy.reports = False
         await routed.until(lambda: each.is_hung)
-        asking = [asyncio.create_task(routed.ask(infer_request(timeout_ms=60_000))) for _ in range(4)]
+        asking = [asyncio.create_task(routed.ask(infer_request(timeout_ms=600_000))) for _ in range(4)]
         await routed.until(lambda: replicas.num_waiting == 4)
         assert not spy.asked
         spy.reports = True

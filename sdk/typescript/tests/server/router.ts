@@ -14,7 +14,7 @@ export async function cancelled(octet: Octet, requestId: string | null): Promise
 }
 
 async function receiptOf(octet: Octet, requestId: string): ReturnType<Octet["receipts"]["get"]> {
-  for (const until = Date.now() + 5000; ;) {
+  for (const until = Date.now() + 300_000; ;) {
     try {
       return await octet.receipts.get(requestId);
     } catch (error) {
