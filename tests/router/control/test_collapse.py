@@ -210,7 +210,7 @@ def test_ten_thousand_long_answers_of_a_healthy_lane_do_not_trip(tmp_path: Path,
 
     async def scenario(harness: ControlHarness) -> None:
         random = Random(5)
-        texts, flagged = list(real_texts(random, distinct)), set()
+        texts, flagged = list(real_texts(random, distinct)), set[str]()
         for number in range(10_000):
             prompt, text = number // 12 * 7919 % 400, texts[number % distinct]
             is_cut = prompt % 7 == 0 or random.random() < 0.5

@@ -55,7 +55,7 @@ class Load:
 
 
 async def serving_goes_on(*loads: Load) -> None:
-    """Wait until every load has made many more calls. Calls that take 0.2 s fail at the limit of `eventually`, and a
+    """Wait until every load has made many more calls. Calls that take a second fail at the limit of `eventually`, and a
     call that waits for the database does too, because that comes back only afterwards."""
     enough = [load.num_counted + 300 for load in loads]
     await eventually(lambda: all(load.num_counted >= each for load, each in zip(loads, enough, strict=True)))
