@@ -168,7 +168,7 @@ async def test_immediate_retries_during_shutdown_are_never_reset(num_callers: in
 
         asking = [asyncio.create_task(ask_for_ever(response)) for response in statuses]
         await asyncio.sleep(0.3)
-        await fronted.routed.server.stop(10)
+        await fronted.routed.server.stop(600)
         await asyncio.gather(*asking)
         assert all(response[-1] == 503 for response in statuses), "retries must be refused until the listener is closed"
         assert {status for response in statuses for status in response} <= {200, 503}

@@ -79,7 +79,7 @@ async def test_slow_caller_of_a_draining_router_gets_a_refusal(
         asking_now = asyncio.create_task(routed.ask(infer_request()))
         await asked.wait()
         async with asyncio.timeout(PATIENCE):  # A health watch must not delay the stop.
-            await routed.server.stop(10)
+            await routed.server.stop(600)
         result = await asking_now
         assert (result.code, result.reason) == (grpc.StatusCode.UNAVAILABLE, error_pb2.ERROR_REASON_DRAINING)
 
@@ -91,7 +91,7 @@ async def test_call_not_handed_over_when_a_router_ends_gets_a_refusal() -> None:
         address, request = f"127.0.0.1:{routed.server.port}", infer_request().SerializeToString()
         async with connected(address, "/octet.v1.Inference/Generate", request) as ask:
             calls = send_pending_calls(ask)
-            await routed.server.stop(10)
+            await routed.server.stop(600)
             assert await codes_of(calls) == {grpc.StatusCode.UNAVAILABLE}
             assert "this router is draining" in " ".join(await details_of(calls))
 

@@ -50,7 +50,7 @@ async def test_a_heartbeat_ends_with_the_replica() -> None:
         stream = reports(served, heartbeat_ms=10)
         await anext(stream)
         async with asyncio.timeout(PATIENCE):
-            await asyncio.gather(served.server.stop(30), _to_the_end(stream))
+            await asyncio.gather(served.server.stop(600), _to_the_end(stream))
 
 
 async def _to_the_end(stream: AsyncIterator[wire.LoadReport]) -> None:

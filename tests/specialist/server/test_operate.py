@@ -278,7 +278,7 @@ async def test_call_that_arrives_while_a_replica_ends_is_refused() -> None:
     await server.start()
     async with connected(f"127.0.0.1:{server.port}", "/octet.v1.Specialist/Generate", b"") as ask:
         calls = send_pending_calls(ask)
-        await server.stop(30)
+        await server.stop(600)
         assert grpc.StatusCode.CANCELLED not in await codes_of(calls)
 
 
