@@ -231,7 +231,7 @@ def test_stopped_process_is_killed_and_restarted(tmp_path: Path) -> None:
         running.until(lambda: "stuck ready" in running.events)
         second = next(pid for pid in children_of(running.popen.pid))
         os.kill(second, signal.SIGSTOP)
-        running.until(lambda: running.events.count("stuck ready") == 2)
+        running.until(lambda: running.events.count("stuck ready") >= 2)
         assert not is_alive(second)
 
 

@@ -22,7 +22,7 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 from octet.cli import main
 sys.exit(main(sys.argv[1:]))
 """
-_PRESSES, _PATIENCE_S = 10, 2.0
+_PRESSES, _PATIENCE_S = 30, 10.0
 _BRACKETS = re.compile(r"\x1b\[\?2004[hl]\r?")
 """Readline's bracketed-paste sequences."""
 
