@@ -122,7 +122,7 @@ def test_a_stopped_server_ends_with_the_bench_and_so_do_its_children(tmp_path: P
 
 
 def become(pids: list[int], *states: str | None) -> bool:
-    """Return whether every process reaches one of these states within a minute. The state None means that the process
+    """Return whether every process reaches one of these states in time. The state None means that the process
     is gone."""
     end = monotonic() + PATIENCE
     while not (so := {state_of(pid) for pid in pids} <= set(states)) and monotonic() < end:
