@@ -35,7 +35,7 @@ def test_only_a_caller_with_a_certificate_is_served(pki: Path) -> None:
         with Client(address, **own) as client:
             assert client.infer("x").text == run(ask()) == "one two three"
         with Client(address, ca=pki / "ca.pem", max_retries=0) as unknown, pytest.raises(Unavailable):
-            unknown.infer("x", timeout=5)
+            unknown.infer("x", timeout=PATIENCE)
     finally:
         server.stop(0).wait(PATIENCE)
 
