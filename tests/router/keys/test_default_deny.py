@@ -78,7 +78,7 @@ def begun(channel: grpc.aio.Channel, method: str, metadata: Any, seconds: float)
     return getattr(channel, asking)(method)(sent, metadata=metadata, timeout=seconds)
 
 
-async def ended(fronted: HttpHarness, method: str, metadata: Any, seconds: float = 10) -> tuple[Any, int]:
+async def ended(fronted: HttpHarness, method: str, metadata: Any, seconds: float = PATIENCE) -> tuple[Any, int]:
     """Call the method with an empty request. Return the status code and the error reason. The code is OK as soon as a
     message arrives. A stream that is served but sends nothing ends at its deadline."""
     call = begun(fronted.routed.channel, method, metadata, seconds)
@@ -104,7 +104,7 @@ async def test_every_served_call_requires_its_declared_access() -> None:
         for method in methods:
             for shown in SHOWN[:4] if RPC_ACCESS[method] is not Access.OPEN else []:
                 assert await ended(fronted, method, shown) == UNAUTHENTICATED, (method, shown)
-            received = await ended(fronted, method, CALLER.metadata, 10 if is_for_operators(method) else 1)
+            received = await ended(fronted, method, CALLER.metadata, PATIENCE if is_for_operators(method) else 1)
             if is_for_operators(method):
                 assert received == FORBIDDEN, method
                 received = await ended(fronted, method, OPERATOR.metadata, 1)
