@@ -66,7 +66,7 @@ class Tally:
 
 def _stream(url: str, stop: Event, tally: Tally) -> None:
     """Stream one answer after the other. The client retries as it does by default."""
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", timeout=PATIENCE) as client:
         while not stop.is_set():
             with tally.lock:
                 tally.started += 1

@@ -14,6 +14,7 @@ from router.api.http.app import App
 from router.api.http.server import HttpServer
 from router.settings import HttpSettings
 from specialist.engines.sim.engine import CostModel
+from tests.patience import PATIENCE
 from tests.router.serving.harness import RouterHarness, running_router
 from tests.router.serving.spy import Behaviour
 
@@ -38,7 +39,7 @@ class HttpHarness:
         """OpenAI's client without retries."""
         from openai import AsyncOpenAI
 
-        client = AsyncOpenAI(base_url=f"{self._http.url}/v1", api_key="none", max_retries=0)
+        client = AsyncOpenAI(base_url=f"{self._http.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE)
         self.clients.push_async_callback(client.close)
         return client
 
@@ -47,7 +48,7 @@ class HttpHarness:
         """Anthropic's client without retries."""
         from anthropic import AsyncAnthropic
 
-        client = AsyncAnthropic(base_url=self._http.url, api_key="none", max_retries=0)
+        client = AsyncAnthropic(base_url=self._http.url, api_key="none", max_retries=0, timeout=PATIENCE)
         self.clients.push_async_callback(client.close)
         return client
 

@@ -188,7 +188,14 @@ async def test_after_a_storm_of_cancellations_every_count_is_zero_and_every_bloc
         async with running_router({"writer": [one.address, two.address]}, router=router) as routed:
             patient: dict[str, Any] = {"max_tokens": 100, "ignore_eos": True, "timeout_ms": MAX_TIMEOUT_MS}
             calls = [routed.generate(infer_request(f"{n}", **patient)) for n in range(size)]
-            await routed.until(lambda: one.server.handler.num_live + two.server.handler.num_live == size)
+            ended: list[Any] = []
+
+            def have_all_begun() -> bool:
+                ended[:] = [call for call in calls if call.done()]
+                return len(ended) > 0 or one.server.handler.num_live + two.server.handler.num_live == size
+
+            await routed.until(have_all_begun)
+            assert not ended, [await call.details() for call in ended]
             for count, number in enumerate(Random(1).sample(range(size), size)):
                 calls[number].cancel()
                 if count % (size // 50) == 0:
