@@ -92,7 +92,7 @@ def test_commands_work_with_closed_standard_streams(tmp_path: Path, closed: str)
     command = f"exec {sys.executable} -m octet.cli"
     asking = ["sh", "-c", f"{command} generate x --address 127.0.0.1:1 {closed}"]
     assert subprocess.run(asking, cwd=ROOT, stderr=subprocess.PIPE, timeout=PATIENCE).returncode == 3
-    serving = ["sh", "-c", f"{command} serve {file} --port 0 {closed}"]
+    serving = ["sh", "-c", f"{command} serve {file} --port 0 --http-port 0 {closed}"]
     with subprocess.Popen(serving, cwd=ROOT, stderr=subprocess.PIPE) as popen:
         wait_until(lambda: len(children_of(popen.pid)) == 4)
         popen.send_signal(signal.SIGTERM)
