@@ -77,6 +77,8 @@ def _add_capacity_options(group: "argparse._ArgumentGroup") -> None:
     pool("--kv-memory", "SIZE", "size of the KV pool (default on a CPU: 1g)", _parse_size, dest="kv_bytes")
     about = "share of a GPU's memory for this replica: the KV pool gets the rest of it (default: %(default)s)"
     pool("--memory-fraction", "SHARE", about, _parse_share)
+    about = "memory for the states of recurrent layers, of running requests and copies (default: 1g)"
+    option("--state-memory", "SIZE", about, _parse_size, dest="state_bytes")
     option("--block-size", "TOKENS", parse=parse_positive)
     about = "compute every prompt in full"
     group.add_argument("--no-prefix-cache", dest="prefix_cache", action="store_false", help=about)

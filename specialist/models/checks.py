@@ -57,7 +57,7 @@ class TensorNames(NamedTuple):
 
 
 def check_config(config: ModelConfig, source: str) -> None:
-    if config.num_heads % config.num_kv_heads:
+    if config.attention_layers and config.num_heads % config.num_kv_heads:
         raise ModelRefused(
             f"{source}: {config.num_heads} attention heads cannot share {config.num_kv_heads} key-value heads evenly"
         )

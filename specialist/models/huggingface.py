@@ -8,73 +8,24 @@ from typing import Any, NamedTuple, get_args
 from tokenizers import Tokenizer
 
 from specialist.models import checks
-from specialist.models.checkpoint import Architecture, Checkpoint, ModelConfig, Rope, RopeKind, Vocabulary
+from specialist.models.checkpoint import Architecture, Checkpoint, ModelConfig, Vocabulary
 from specialist.models.checks import MAX_CONTEXT, MAX_LAYERS, Inspection, check_vocabulary_ids
 from specialist.models.fields import ModelFields, ModelRefused
 from specialist.models.hub import VOCABULARY_FILES
-from specialist.models.huggingface_files import ModelDirectory, ShardTensor, read_index, without_tied_head
+from specialist.models.huggingface_files import (
+    NAMES,
+    ModelDirectory,
+    Renamed,
+    ShardTensor,
+    StoredTensor,
+    read_index,
+    without_tied_head,
+)
+from specialist.models.hybrid_families import HYBRID_FAMILIES, check_hybrid
+from specialist.models.hybrid_tensors import assemble_hybrid, hybrid_names
 from specialist.models.progress import Progress
+from specialist.models.rope import read_rope
 from specialist.models.weights import LazyWeights
-
-
-def read_rope(config: ModelFields, context: int) -> Rope:
-    table = _table(config)
-    nested = [name for name, value in table.values.items() if isinstance(value, dict)]
-    if nested:
-        raise table.wrong(nested[0], "applies to some layers only, which is not supported")
-    kind = table.text("rope_type", table.text("type", "default"))
-    theta = table.number("rope_theta", config.number("rope_theta", 10_000.0))
-    if table.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0)) != 1.0:
-        raise config.wrong("partial_rotary_factor", "must be 1: partial rotation of a head is not supported")
-    if kind == "default":
-        return Rope(theta)
-    if kind in ("linear", "dynamic"):  # dynamic scales only beyond max_position_embeddings, where the context ends
-        return Rope(theta, "linear" if kind == "linear" else "dynamic", _factor(table))
-    if kind == "llama3":
-        return _llama3(table, theta, _original_context(config, table, context))
-    if kind == "yarn":
-        return _yarn(table, theta, _original_context(config, table, context), context)
-    raise table.wrong("rope_type", f"must be {' or '.join(get_args(RopeKind))}, got {kind!r:.80}")
-
-
-def _table(config: ModelFields) -> ModelFields:
-    for name in ("rope_scaling", "rope_parameters"):
-        if config.has(name) and config.values[name] != {}:
-            return config.table(name)
-    return ModelFields(config.source, {})
-
-
-def _factor(table: ModelFields) -> float:
-    return table.number("factor", high=1e6)
-
-
-def _original_context(config: ModelFields, table: ModelFields, context: int) -> int:
-    inside = table.integer("original_max_position_embeddings", context, high=MAX_CONTEXT)
-    return config.integer("original_max_position_embeddings", inside, high=MAX_CONTEXT)
-
-
-def _llama3(table: ModelFields, theta: float, original_context: int) -> Rope:
-    low, high = table.number("low_freq_factor"), table.number("high_freq_factor")
-    if low >= high:
-        raise table.wrong("high_freq_factor", f"must be above low_freq_factor ({low:g}), got {high:g}")
-    return Rope(theta, "llama3", _factor(table), original_context, low_freq_factor=low, high_freq_factor=high)
-
-
-def _yarn(table: ModelFields, theta: float, original_context: int, context: int) -> Rope:
-    if theta == 1.0:
-        raise table.wrong("rope_theta", "must not be 1")
-    return Rope(
-        theta,
-        "yarn",
-        _factor(table) if table.has("factor") else context / original_context,
-        original_context,
-        beta_fast=table.number("beta_fast", 32.0),
-        beta_slow=table.number("beta_slow", 1.0),
-        attention_factor=table.optional_number("attention_factor"),
-        mscale=table.optional_number("mscale"),
-        mscale_all_dim=table.optional_number("mscale_all_dim"),
-        truncate=table.flag("truncate", True),
-    )
 
 
 class ModelFamily(NamedTuple):
@@ -94,6 +45,12 @@ FAMILIES = {
 
 
 def read_huggingface_config(fields: ModelFields) -> ModelConfig:
+    hybrid = HYBRID_FAMILIES.get(fields.text("model_type"))
+    if hybrid is not None:
+        _check_class(fields, hybrid.causal_class)
+        config = hybrid.read(fields)
+        check_hybrid(config, fields)
+        return config
     family = _family(fields)
     architecture = family.architecture
     hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
@@ -129,13 +86,17 @@ def _family(fields: ModelFields) -> ModelFamily:
             f"{fields.source}: model_type {model_type!r:.80} is not supported: "
             f"use a model of the type {' or '.join(get_args(Architecture))}"
         )
-    if fields.has("architectures") and family.causal_class not in fields.texts("architectures"):
-        raise fields.wrong("architectures", f"must name {family.causal_class}: only language models are supported")
-    if fields.has("quantization_config"):
-        raise fields.wrong("quantization_config", "is not supported: use the unquantised model, or a GGUF file of it")
+    _check_class(fields, family.causal_class)
     if fields.text("hidden_act", "silu") != "silu":
         raise fields.wrong("hidden_act", f"must be silu, got {fields.text('hidden_act')!r:.80}")
     return family
+
+
+def _check_class(fields: ModelFields, causal_class: str) -> None:
+    if fields.has("architectures") and causal_class not in fields.texts("architectures"):
+        raise fields.wrong("architectures", f"must name {causal_class}: only language models are supported")
+    if fields.has("quantization_config"):
+        raise fields.wrong("quantization_config", "is not supported: use the unquantised model, or a GGUF file of it")
 
 
 def _kv_heads(fields: ModelFields, family: ModelFamily, heads: int) -> int:
@@ -332,9 +293,10 @@ def inspect_directory(path: Path) -> Inspection:
     if fields is not None:
         found.config = found.attempt(lambda: _checked_config(fields))
         found.vocabulary = found.attempt(lambda: read_huggingface_vocabulary(directory, fields))
-    tensors, config = found.attempt(lambda: read_index(directory)), found.config
-    if tensors is not None and config is not None:
-        found.attempt(lambda: _fitting_tensors(tensors, config, directory.name))
+    config = found.config
+    tensors = found.attempt(lambda: read_index(directory, NAMES.rename if fields is None else _tensor_names(fields)))
+    if tensors is not None and config is not None and fields is not None:
+        found.attempt(lambda: _fitting_tensors(tensors, config, fields))
     return found
 
 
@@ -344,8 +306,19 @@ def _checked_config(fields: ModelFields) -> ModelConfig:
     return config
 
 
-def _fitting_tensors(tensors: dict[str, ShardTensor], config: ModelConfig, source: str) -> dict[str, ShardTensor]:
-    fitting = without_tied_head(tensors, source) if config.tied_head else tensors
+def _tensor_names(fields: ModelFields) -> Renamed:
+    return hybrid_names(fields.text("model_type", "")) or NAMES.rename
+
+
+def _fitting_tensors(
+    tensors: Mapping[str, ShardTensor], config: ModelConfig, fields: ModelFields
+) -> Mapping[str, StoredTensor]:
+    source = fields.source.rpartition("/")[0]
+    found: Mapping[str, StoredTensor] = tensors
+    hybrid = HYBRID_FAMILIES.get(config.architecture)
+    if hybrid is not None:
+        found = assemble_hybrid(config, tensors, hybrid.scales(fields, config), source)
+    fitting = without_tied_head(found, source) if config.tied_head else found
     checks.check_shapes(config, {name: stored.shape for name, stored in fitting.items()}, source)
     return fitting
 
@@ -355,7 +328,7 @@ def open_directory(path: Path, progress: Progress) -> Checkpoint:
     fields = directory.json("config.json")
     config = _checked_config(fields)
     vocabulary = read_huggingface_vocabulary(directory, fields)
-    tensors = _fitting_tensors(read_index(directory), config, directory.name)
+    tensors = _fitting_tensors(read_index(directory, _tensor_names(fields)), config, fields)
     checks.check_finite({name: stored.parts for name, stored in tensors.items()}, directory.name, progress)
     names = ["config.json", *(name for name in VOCABULARY_FILES if directory.has(name)), *directory.shards()]
     revision = checks.compute_revision({name: directory.file(name) for name in names}, progress)

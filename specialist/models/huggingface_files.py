@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -88,9 +88,22 @@ NAMES = TensorNames(
     },
     pattern=re.compile(r"model\.layers\.(0|[1-9][0-9]{0,6})\.([a-z_.]+)\.(weight|bias)"),
 )
+Renamed = Callable[[str, str], str]  # (name in the file, the model's name for errors) -> Octet's name
 # Old checkpoints store these tensors although they follow from the config.
 DERIVED = re.compile(r"model\.layers\.[0-9]+\.self_attn\.rotary_emb\.inv_freq")
 DTYPES = ("F32", "F16", "BF16")
+
+
+class StoredTensor(Protocol):
+    """A weight that is read on access."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def read(self) -> Tensor: ...
+
+    def parts(self) -> tuple[Tensor, ...]:
+        """Return the tensors in the files that the weight is made of."""
 
 
 class ShardTensor(NamedTuple):
@@ -107,12 +120,12 @@ class ShardTensor(NamedTuple):
         return (self.read(),)
 
 
-def read_index(directory: ModelDirectory) -> dict[str, ShardTensor]:
+def read_index(directory: ModelDirectory, rename: Renamed = NAMES.rename) -> dict[str, ShardTensor]:
     """Return every tensor of every shard by Octet's name. No weights are read yet."""
     tensors: dict[str, ShardTensor] = {}
     for shard in directory.shards():
         for stored in _list_tensors(directory, shard):
-            name = NAMES.rename(stored.name, directory.name)
+            name = rename(stored.name, directory.name)
             if name in tensors:
                 raise ModelRefused(f"{directory.name}: {stored.name} is in {tensors[name].shard} and in {shard}")
             tensors[name] = stored
@@ -121,7 +134,7 @@ def read_index(directory: ModelDirectory) -> dict[str, ShardTensor]:
     return tensors
 
 
-def without_tied_head(tensors: Mapping[str, ShardTensor], source: str) -> dict[str, ShardTensor]:
+def without_tied_head(tensors: Mapping[str, StoredTensor], source: str) -> dict[str, StoredTensor]:
     """Return the tensors without the output head. Raises ModelRefused if the head differs from the embedding."""
     head, embed = tensors.get("head"), tensors.get("embed")
     if head and embed and not (head.shape == embed.shape and torch.equal(head.read(), embed.read())):

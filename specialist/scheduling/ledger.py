@@ -78,7 +78,7 @@ class Hybrid(PureAttention):
 
     def __init__(self, pool: BlockPool, new_state: Callable[[], SequenceState], max_snapshot_bytes: int) -> None:
         super().__init__(pool)
-        self._new_state = new_state
+        self.new_state = new_state
         self.max_snapshot_bytes = max_snapshot_bytes
         self.snapshots: OrderedDict[BlockKey, Snapshot] = OrderedDict()
         """Snapshots by the key of the last block that they cover, least recently used first."""
@@ -103,7 +103,7 @@ class Hybrid(PureAttention):
 
     def enter(self, seq: Sequence, plan: AdmissionPlan) -> None:
         size = self.pool.block_size
-        state = self._new_state()
+        state = self.new_state()
         table = self.pool.apply(plan)
         try:
             if seq.saved is not None:

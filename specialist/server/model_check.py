@@ -10,6 +10,7 @@ from octet.config.ensemble import Ensemble, SpecialistConfig
 from specialist.adapters.catalog import AdapterRefused
 from specialist.adapters.store import AdapterStore
 from specialist.engines.native.gpu_memory import MARGIN, weight_bytes
+from specialist.engines.native.recurrent_state import share_states
 from specialist.engines.native.settings import NativeSettings
 from specialist.models.checkpoint import ModelConfig
 from specialist.models.checks import Inspection, check_model_context
@@ -83,6 +84,11 @@ def _specialist_problems(
         check_model_context(model.config, specialist.context)
     except ModelRefused as refused:
         yield (*place, "context"), str(refused)
+    if model.config.is_recurrent:
+        try:
+            share_states(model.config, specialist.state_memory, specialist.max_running)
+        except MemoryError as refused:
+            yield (*place, "state_memory"), str(refused)
     store = AdapterStore(model.config, NativeSettings(Path()).max_adapters)
     for name, text in specialist.adapters.items():
         try:

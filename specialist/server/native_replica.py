@@ -1,6 +1,8 @@
 """A replica of a real model."""
 
+import logging
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -10,19 +12,25 @@ from octet.identity import Lane
 from octet.supervisor.process import call_in_fork
 from octet.v1 import specialist_pb2 as wire
 from specialist.engines.native.create import KernelChoice, SharedParts, create_native, prepare_shared, try_kernels
+from specialist.engines.native.engine import Decoder
+from specialist.engines.native.fused_decoder import FusedDecoder
+from specialist.engines.native.recurrent_state import RecurrentState, share_states
 from specialist.engines.native.settings import NativeSettings
-from specialist.models.checkpoint import Checkpoint
+from specialist.engines.native.torch_decoder import TorchDecoder
+from specialist.models.checkpoint import Checkpoint, ModelConfig
 from specialist.models.checks import check_model_context
 from specialist.models.demo import cache_directory, demo_model
 from specialist.models.hub import model_name
 from specialist.models.open import open_checkpoint
 from specialist.models.progress import Progress, silent
+from specialist.scheduling.ledger import Hybrid, PureAttention
 from specialist.scheduling.loop import load_calibrated_prices
 from specialist.server.replica import GPU_STEP_TOKENS, MAX_STEP_TOKENS, AssembledReplica, create_scheduler
 from specialist.server.settings import ReplicaSettings
 from specialist.text.codec import VocabularyCodec
 from specialist.text.structured_output import GrammarCache
 
+_log = logging.getLogger(__name__)
 _TRYING = "compiling and trying kernels"
 # fields of a model's config that callers see
 _MODEL_FIELDS = ("architecture", "vocab_size", "num_layers", "hidden_size", "num_heads", "num_kv_heads", "context")
@@ -80,10 +88,18 @@ def replica_from_checkpoint(
     lane = Lane(settings.name, checkpoint.revision)
     decoder = made.engine.decoder
     pool = BlockPool(decoder.num_blocks, decoder.block_size, prefix_cache=settings.prefix_cache)
+    states, max_running = _states(decoder, checkpoint.config, pool, settings)
     return AssembledReplica(
         lane=lane,
         scheduler=create_scheduler(
-            pool, lane, settings, clock, made.kv_dtype, mixes_adapters=made.engine.mixes_adapters
+            pool,
+            lane,
+            settings,
+            clock,
+            made.kv_dtype,
+            mixes_adapters=made.engine.mixes_adapters,
+            states=states,
+            max_running=max_running,
         ),
         engine=made.engine,
         clock=clock,
@@ -99,6 +115,25 @@ def replica_from_checkpoint(
     )
 
 
+def _states(
+    decoder: Decoder, config: ModelConfig, pool: BlockPool, settings: ReplicaSettings
+) -> tuple[PureAttention, int]:
+    """Return what manages the sequences' states, and how many sequences may run."""
+    if not config.is_recurrent:
+        return PureAttention(pool), settings.max_running
+    if not isinstance(decoder, TorchDecoder | FusedDecoder):
+        raise TypeError(f"{type(decoder).__name__} computes no recurrent layers")
+    shares = share_states(config, settings.state_bytes, settings.max_running)
+    if shares.max_running < settings.max_running:
+        _log.warning(
+            "%s requests may run at once, not %s: more states do not fit into state_memory (--state-memory)",
+            shares.max_running,
+            settings.max_running,
+        )
+    saved = shares.saved if settings.prefix_cache else 0
+    return Hybrid(pool, partial(RecurrentState, decoder), saved), shares.max_running
+
+
 def native_settings(settings: ReplicaSettings) -> NativeSettings:
     return NativeSettings(
         cache=cache_directory(),
@@ -108,6 +143,7 @@ def native_settings(settings: ReplicaSettings) -> NativeSettings:
         num_blocks=None if settings.num_blocks is None else settings.num_blocks + 1,
         kv_bytes=settings.kv_bytes,
         memory_fraction=settings.memory_fraction,
+        state_bytes=settings.state_bytes,
         device=settings.device,
         dtype=settings.dtype,
         kernel=settings.kernel,

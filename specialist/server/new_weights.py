@@ -42,11 +42,18 @@ def assemble_new_weights(
         if weights.like:
             check_alike(path, find_model(weights.like, progress))
         settings = replace(settings_of(replace(specialist, model=str(path), adapters=adapters)), kernel=kernel)
-        check_memory(path, (settings.kv_bytes or DEFAULT_KV_BYTES) if settings.device == "cpu" else 0)
+        check_memory(path, _pool_bytes(path, settings) if settings.device == "cpu" else 0)
         replica = assemble_replica(settings, SystemClock(), progress)
     if weights.revision not in ("", replica.lane.revision):
         raise ModelRefused(f"{path}: the digest is {replica.lane.revision}, but {weights.revision} is expected")
     return replica
+
+
+def _pool_bytes(path: Path, settings: ReplicaSettings) -> int:
+    """Return the bytes of the KV pool and of the states."""
+    config = _inspect(path).config
+    states = settings.state_bytes if config is not None and config.is_recurrent else 0
+    return states + (settings.kv_bytes or DEFAULT_KV_BYTES)
 
 
 def check_alike(path: Path, other: Path) -> None:

@@ -17,6 +17,7 @@ from specialist.engines.sim.engine import CostModel, FaultSource, SimEngine, Sim
 from specialist.engines.sim.vocabulary import NUM_SAMPLED, sim_vocabulary
 from specialist.models.progress import Progress, silent
 from specialist.scheduling.drafting import OwnTextProposer
+from specialist.scheduling.ledger import PureAttention
 from specialist.scheduling.loop import prices_from_cost_model
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig
 from specialist.scheduling.step import TimedBudget
@@ -78,20 +79,24 @@ def create_scheduler(
     kv_dtype: str,
     *,
     mixes_adapters: bool = False,
+    states: PureAttention | None = None,
+    max_running: int | None = None,
 ) -> Scheduler:
+    """`max_running`: fewer than configured, if memory limits it."""
     first, most = _FIRST_CHUNK_TOKENS, MAX_STEP_TOKENS
     if settings.engine == "native" and settings.device != "cpu":
         first, most = _GPU_FIRST_CHUNK_TOKENS, GPU_STEP_TOKENS
     config = SchedulerConfig(
         lane,
         kv_dtype=kv_dtype,
-        max_running=settings.max_running,
+        max_running=max_running or settings.max_running,
         max_step_tokens=most,
         mixes_adapters=mixes_adapters,
     )
     budget = TimedBudget(settings.itl_seconds, first_guess=first, most=most)
     proposer = OwnTextProposer() if settings.draft_window else None
-    return Scheduler(pool, config, clock, budget=budget, proposer=proposer, hold=PrefillHold(settings.itl_seconds))
+    hold = PrefillHold(settings.itl_seconds)
+    return Scheduler(pool, config, clock, budget=budget, states=states, proposer=proposer, hold=hold)
 
 
 def create_sim_replica(

@@ -8,7 +8,7 @@ from typing import Literal
 from octet.config.card_shares import USUAL_SHARE
 from octet.limits import MAX_DRAFT_WINDOW
 from octet.rpc.listener import Endpoint
-from specialist.engines.native.settings import DType, KernelName
+from specialist.engines.native.settings import DEFAULT_STATE_BYTES, DType, KernelName
 
 EngineName = Literal["native", "sim"]
 DEFAULT_PORT = 50151
@@ -29,6 +29,8 @@ class ReplicaSettings:
     num_blocks: int | None = None  # blocks of the KV pool; None to derive the number from `kv_bytes`
     kv_bytes: int | None = None  # None: 1 GiB; on a GPU, what `memory_fraction` of the card leaves
     memory_fraction: float = USUAL_SHARE
+    state_bytes: int = DEFAULT_STATE_BYTES
+    """Memory for the states of recurrent layers: of running sequences, and copies to resume from."""
     block_size: int = 16
     prefix_cache: bool = True  # False: every prompt is computed in full
     max_running: int = 32

@@ -6,7 +6,7 @@ from octet.clock import Clock
 from specialist.engines.sim.engine import SimEngine
 from specialist.server.replica import create_sim_replica
 from specialist.server.settings import ReplicaSettings
-from tests.conformance.native import in_cpp, in_torch
+from tests.conformance.native import hybrid_in_cpp, hybrid_in_torch, in_cpp, in_torch
 from tests.conformance.shape import EngineUnderTest, Factory, Shape, reshaped
 from tests.specialist.server.harness import QUICK
 
@@ -29,4 +29,10 @@ def sim(shape: Shape, clock: Clock) -> EngineUnderTest:
     )
 
 
-FACTORIES: dict[str, Factory] = {"sim": sim, "native-torch": in_torch, "native-cpp": in_cpp}
+FACTORIES: dict[str, Factory] = {
+    "sim": sim,
+    "native-torch": in_torch,
+    "native-cpp": in_cpp,
+    "hybrid-torch": hybrid_in_torch,
+    "hybrid-cpp": hybrid_in_cpp,
+}

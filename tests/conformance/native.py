@@ -1,6 +1,7 @@
 """The native engine over a tiny random model, in PyTorch and in C++, with two random adapters."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ from specialist.engines.native.fused_decoder import FusedDecoder
 from specialist.engines.native.settings import KernelName
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.engines.sim.vocabulary import sim_vocabulary
-from specialist.models.checkpoint import Checkpoint, ModelConfig, Rope, expected_shapes
+from specialist.models.checkpoint import Checkpoint, ModelConfig, Rope, StateSpace, expected_shapes
 from specialist.server.native_replica import replica_from_checkpoint
 from specialist.server.replica import AssembledReplica
 from specialist.server.settings import ReplicaSettings
@@ -39,19 +40,39 @@ MODEL = ModelConfig(
 )
 
 
+HYBRID = replace(
+    MODEL,
+    architecture="bamba",
+    num_layers=3,
+    parts=(("ssm", "mlp"), ("attention", "mlp"), ("ssm", "mlp")),
+    ssm=StateSpace(num_heads=4, head_dim=16, state_size=8, num_groups=2, width=4),
+    rotary_dim=8,
+)
+
+
 @cache
-def checkpoint() -> Checkpoint:
+def checkpoint(config: ModelConfig) -> Checkpoint:
     torch.manual_seed(1)
-    weights = {name: 0.3 * torch.randn(shape) for name, shape in expected_shapes(MODEL)}
+    weights = {name: 0.3 * torch.randn(shape) for name, shape in expected_shapes(config)}
     revision = digest_parts(tensor.numpy().tobytes() for tensor in weights.values()).hex()
-    return Checkpoint(MODEL, sim_vocabulary(), revision, weights)
+    return Checkpoint(config, sim_vocabulary(), revision, weights)
 
 
-def native(shape: Shape, clock: Clock, *, kernel: KernelName) -> EngineUnderTest:
+def hybrid(shape: Shape, clock: Clock, *, kernel: KernelName) -> EngineUnderTest:
+    """Return an engine for a model with recurrent layers, which takes no adapters."""
+    replica = _replica(HYBRID, shape, clock, kernel)
+    return EngineUnderTest(replica, _poisoner(replica), ((),), vocab_size=90, tells_logprobs=True)
+
+
+def _replica(config: ModelConfig, shape: Shape, clock: Clock, kernel: KernelName) -> AssembledReplica:
     settings = ReplicaSettings(
         name="writer", num_blocks=shape.num_blocks, block_size=shape.block_size, kernel=kernel, threads=1
     )
-    replica = reshaped(replica_from_checkpoint(checkpoint(), "tiny", settings, clock), shape)
+    return reshaped(replica_from_checkpoint(checkpoint(config), "tiny", settings, clock), shape)
+
+
+def native(shape: Shape, clock: Clock, *, kernel: KernelName) -> EngineUnderTest:
+    replica = _replica(MODEL, shape, clock, kernel)
     with TemporaryDirectory() as folder:
         first, second = (_adapter(replica, Path(folder), seed) for seed in (1, 2))
     return EngineUnderTest(
@@ -87,3 +108,5 @@ def _poisoner(replica: AssembledReplica) -> Callable[[Iterable[int]], None]:
 
 in_torch = partial(native, kernel="float32")
 in_cpp = partial(native, kernel="fused")
+hybrid_in_torch = partial(hybrid, kernel="float32")
+hybrid_in_cpp = partial(hybrid, kernel="fused")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from kvpool import BlockPool
 from octet.clock import Clock
+from specialist.scheduling.ledger import Hybrid, PureAttention
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig
 from specialist.scheduling.step import FixedBudget
 from specialist.server.replica import AssembledReplica
@@ -49,5 +50,8 @@ def reshaped(replica: AssembledReplica, shape: Shape) -> AssembledReplica:
         max_running=shape.max_running,
         max_step_tokens=shape.chunk_tokens,
     )
-    scheduler = Scheduler(pool, config, replica.clock, budget=FixedBudget(shape.chunk_tokens))
+    old = replica.scheduler.states
+    states = Hybrid(pool, old.new_state, old.max_snapshot_bytes) if isinstance(old, Hybrid) else PureAttention(pool)
+    budget = FixedBudget(shape.chunk_tokens)
+    scheduler = Scheduler(pool, config, replica.clock, budget=budget, states=states)
     return replace(replica, scheduler=scheduler, context=min(replica.context, pool.num_slots))

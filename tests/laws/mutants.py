@@ -125,6 +125,8 @@ MORE = (
     Mutant("stacks share without end", SCHEDULER, "_end_chunk", "self.budget.tokens(), self._num", "10**9, self._num"),
     Mutant("expired work runs", SCHEDULER, "assemble_step", "self.expire()", "pass"),
     Mutant("hit without a snapshot", HYBRID, "plan", "resumable=self.snapshots.__contains__", "resumable=None"),
+    Mutant("state written before commit", SimState, "stage", "[self._staged[0], *values]", "[values[-1], *values]"),
+    Mutant("snapshot off by one", HYBRID, "settle", "keys(full)[full - 1]", "keys(full)[max(full - 2, 0)]"),
     Mutant("state keeps rejected drafts", SimState, "trim", "self._staged[ahead]", "self._staged[-1]"),
     Mutant(
         "resume without the tail block", SimState, "restore", "self._memory.write_block(tail, snapshot.tail)", "pass"

@@ -33,7 +33,7 @@ def fused_decoder(checkpoint: Checkpoint, folder: Path, **changes: Any) -> Fused
 
 def cache_views(decoder: FusedDecoder) -> tuple[Any, Any]:
     """Return views of the keys and values, each of shape [layers, blocks, ...]."""
-    shape = (decoder.config.num_layers, decoder.num_blocks, decoder.block_size * decoder.config.kv_size)
+    shape = (len(decoder.config.attention_layers), decoder.num_blocks, decoder.block_size * decoder.config.kv_size)
     dtype = np.dtype(decoder.kv_dtype)
     views = []
     for read in (decoder._library.octet_keys, decoder._library.octet_values):
@@ -48,6 +48,8 @@ class _LogitsKeeper:
     def __init__(self, decoder: FusedDecoder) -> None:
         self.num_blocks, self.block_size, self.device = decoder.num_blocks, decoder.block_size, decoder.device
         self.decoder = decoder
+        self.layout, self.replay = decoder.layout, decoder.replay
+        self.read_block, self.write_block = decoder.read_block, decoder.write_block
 
     def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
         return self.decoder.forward(batch, adapters).clone()
@@ -67,7 +69,7 @@ class FusedReplica(GreedyReplica):
         free = [slot for slot in range(self.fused.num_blocks * size) if slot not in held]
         blocks, offsets = np.array(free) // size, np.array(free) % size
         keys, values = cache_views(self.fused)
-        heads = (config.num_layers, self.fused.num_blocks, config.num_kv_heads)
-        for layer in range(config.num_layers):
+        heads = (len(config.attention_layers), self.fused.num_blocks, config.num_kv_heads)
+        for layer in range(len(config.attention_layers)):
             keys.reshape(*heads, config.head_dim, size)[layer, blocks, :, :, offsets] = np.nan
             values.reshape(*heads, size, config.head_dim)[layer, blocks, :, offsets] = np.nan

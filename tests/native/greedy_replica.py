@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,7 +13,9 @@ from octet.identity import Lane
 from specialist.adapters.adapter import Adapter
 from specialist.engines.base import Completion
 from specialist.engines.native.engine import build_batch
+from specialist.engines.native.recurrent_state import RecurrentState
 from specialist.engines.native.torch_decoder import TorchDecoder
+from specialist.scheduling.ledger import Hybrid, PureAttention
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
 from specialist.scheduling.sequence import Request
 from specialist.scheduling.step import (
@@ -74,13 +77,20 @@ class GreedyReplica:
         prefix_cache: bool = True,
         proposer: Proposer | None = None,
         mixes_adapters: Callable[[str], Adapter] | None = None,
+        snapshot_bytes: int = 1 << 20,
     ) -> None:
         """`mixes_adapters`: where a decoder for the GPU gets adapters, of which a step may have several."""
         self.pool = BlockPool(decoder.num_blocks, decoder.block_size, prefix_cache=prefix_cache)
         self.engine = GreedyEngine(decoder, adapter, mixes_adapters)
         mixes = mixes_adapters is not None
         config = SchedulerConfig(BARE, max_running=max_running, max_step_tokens=chunk, mixes_adapters=mixes)
-        self.scheduler = Scheduler(self.pool, config, ManualClock(), budget=FixedBudget(chunk), proposer=proposer)
+        self.states = (
+            Hybrid(self.pool, partial(RecurrentState, decoder), snapshot_bytes)
+            if decoder.layout.places
+            else PureAttention(self.pool)
+        )
+        clock, budget = ManualClock(), FixedBudget(chunk)
+        self.scheduler = Scheduler(self.pool, config, clock, budget=budget, states=self.states, proposer=proposer)
         self.loop = StepLoop(self.scheduler, self.engine)
         self.events: list[Event] = []
 

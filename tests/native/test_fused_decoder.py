@@ -229,7 +229,7 @@ def _batch(rows: list[list[int]]) -> StepBatch:
 )
 def test_what_memory_does_not_hold_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     decoder = fused_decoder(checkpoint_of(random_model("llama", **SIZES)), tmp_path)
-    tensors = {name: torch.tensor(values, dtype=torch.int32) for name, values in changes.items()}
+    tensors: dict[str, Any] = {name: torch.tensor(values, dtype=torch.int32) for name, values in changes.items()}
     with pytest.raises(ValueError, match=message):
         decoder.forward(replace(_batch([[1, 2, 3]]), **tensors), ())
 

@@ -22,6 +22,7 @@ from tests.native.greedy_replica import ask
 from tests.native.test_fused_decoder import SIZES, quantize_checkpoint
 from tests.native.test_torch_decoder import prompts
 from tests.native.transformers_models import checkpoint_of, random_model
+from tests.ops.recurrent_rows import ConvRow, ScanRow, assert_same_bits, bits_of, run_gated_norm
 from tests.ops.test_cpu_linear import weight_of
 from tests.ops.test_cpu_sampler import WANTS
 from tests.ops.test_sampling import FixedGuide
@@ -76,10 +77,6 @@ def variant(request: pytest.FixtureRequest) -> Any:
     return library
 
 
-def bits_of(floats: Tensor) -> Tensor:
-    return floats.view(torch.int32)
-
-
 @pytest.mark.parametrize("bits", [4, 8, 32])
 def test_products(bits: int, variant: Any) -> None:
     for rows, columns in ((1, GROUP), (40, 9 * GROUP), (16, 64 * GROUP)):
@@ -110,6 +107,21 @@ def test_draws(variant: Any) -> None:
     asked += [one._replace(guide=allowed) for one in asked]
     every = logits.expand(len(asked), -1)
     assert FusedSampler(variant)(every, asked) == FusedSampler(kernels())(every, asked)
+
+
+def test_recurrent_layers(variant: Any) -> None:
+    for width in range(2, 9):
+        for silu in (False, True):
+            conv = ConvRow(5 * width + 48, width, 7, silu, biased=silu)
+            assert_same_bits(conv.run(variant), conv.run(kernels()))
+    for head_dim in (3, 16, 37, 64, 80):
+        for state_size in (1, 7, 128):
+            scan = ScanRow(4, head_dim, state_size, 2, 70, low=1e-3)
+            assert_same_bits(scan.run(variant), scan.run(kernels()))
+    y, gate, weight = torch.randn(3, 4, 6 * 43)
+    for gate_first in (False, True):
+        norm = (y, gate, weight[0], 6, 1e-5, gate_first)
+        assert torch.equal(bits_of(run_gated_norm(variant, *norm)), bits_of(run_gated_norm(kernels(), *norm)))
 
 
 DECODERS = {

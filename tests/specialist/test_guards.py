@@ -139,7 +139,7 @@ def test_an_engine_without_room_for_a_state_costs_the_one_request() -> None:
 
     states = replica.scheduler.states
     assert isinstance(states, Hybrid)
-    states._new_state = no_room
+    states.new_state = no_room
     replica.run([request("a"), request("b")])
     assert replica.ends() == {"a": "error", "b": "error"}
 

@@ -32,6 +32,8 @@ TORCH_KERNELS: dict[KernelName, MakeLinear] = {
     "dyn-quant": mixed(DynQuant),
     "float32": Dense,
 }
+NUM_EMPTY_BLOCKS = 1 << 15
+"""Blocks of a model without attention. They take no memory but the scheduler's entry for each."""
 BATCHES = (1, 16)
 ROUNDS = 5
 
@@ -193,9 +195,17 @@ def _gpu(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice,
 def try_kernels(checkpoint: Checkpoint, settings: NativeSettings) -> KernelChoice:
     """Choose the matrix kernel, by timing if necessary. Other load on the machine may then affect the choice."""
     library = _library(settings)
-    choice = choose_kernel(checkpoint.weights["layers.0.gate"], library, settings.kernel, settings.device)
+    if checkpoint.config.is_recurrent and settings.kernel == "auto" and not isinstance(library, BuildFailed):
+        return KernelChoice("fused", "only these compute recurrent layers in C++")
+    choice = choose_kernel(_usual_matrix(checkpoint), library, settings.kernel, settings.device)
     _log.info("matrix kernel: %s; tried: %s", choice.kernel, choice.why)
     return choice
+
+
+def _usual_matrix(checkpoint: Checkpoint) -> Weight:
+    """Return a matrix whose type and width are usual for the model."""
+    names = (f"layers.{layer}.{name}" for name in ("gate", "up", "in") for layer in range(checkpoint.config.num_layers))
+    return checkpoint.weights[next(name for name in names if name in checkpoint.weights)]
 
 
 def prepare_shared(
@@ -229,7 +239,7 @@ def _library(settings: NativeSettings) -> Any | BuildFailed:
 
 def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepared: PackedWeights) -> FusedDecoder:
     torch.set_num_threads(1)  # the kernels have their own threads, with which torch's would only compete
-    half_by_default = isinstance(checkpoint.weights["layers.0.gate"], Affine)
+    half_by_default = isinstance(_usual_matrix(checkpoint), Affine)
     default: KVType = "float16" if half_by_default else "float32"
     kv_dtype = default if settings.kv_dtype == "auto" else settings.kv_dtype
     return FusedDecoder(
@@ -247,7 +257,7 @@ def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepa
 
 def _torch(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice) -> TorchDecoder:
     torch.set_num_threads(_threads(settings))
-    is_fitted = _is_fitted(settings)
+    is_fitted = _is_fitted(settings) and checkpoint.config.kv_token_size > 0
     decoder = TorchDecoder(
         checkpoint,
         num_blocks=LEAST_BLOCKS if is_fitted else _num_blocks(checkpoint, settings, settings.dtype),
@@ -257,7 +267,8 @@ def _torch(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoic
         linear=TORCH_KERNELS[choice.kernel],
     )
     if is_fitted:
-        _fit(decoder, settings, adapters=settings.adapter_bytes)
+        states = settings.state_bytes if checkpoint.config.is_recurrent else 0
+        _fit(decoder, settings, adapters=settings.adapter_bytes + states)
     return decoder
 
 
@@ -274,8 +285,9 @@ def _fit(decoder: TorchDecoder, settings: NativeSettings, adapters: int) -> None
 def _num_blocks(checkpoint: Checkpoint, settings: NativeSettings, kv_dtype: str) -> int:
     if settings.num_blocks is not None:
         return settings.num_blocks
-    config = checkpoint.config
-    token_bytes = 2 * config.num_layers * config.kv_size * getattr(torch, kv_dtype).itemsize
+    token_bytes = checkpoint.config.kv_token_size * getattr(torch, kv_dtype).itemsize
+    if token_bytes == 0:  # blocks only name prefixes: the state of a sequence does not grow
+        return NUM_EMPTY_BLOCKS
     kv_bytes = settings.kv_bytes or DEFAULT_KV_BYTES
     fits = kv_bytes // (token_bytes * settings.block_size)
     if fits < 2:

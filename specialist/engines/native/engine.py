@@ -14,6 +14,7 @@ from torch import Tensor
 from specialist.adapters.adapter import Adapter
 from specialist.adapters.store import AdapterStore, DeviceSlots
 from specialist.engines.base import Completion
+from specialist.engines.native.recurrent_state import RecurrentState
 from specialist.ops.reference.sampling import SampledToken, SampleRow, sample
 from specialist.scheduling.sequence import SampledLogprobs
 from specialist.scheduling.step import Rollback, Row, RowFault, Step, StepOutcome
@@ -30,6 +31,7 @@ class StepBatch:
     context_lens: Tensor  # [R], the number of tokens that the row's last token attends to, itself included
     block_tables: Tensor  # [R, largest number of blocks], padded with 0, the garbage block
     outputs: Tensor  # [S], indices of the tokens whose logits are needed, ascending
+    states: tuple[RecurrentState, ...] = ()  # for each row, if the model has recurrent layers
 
 
 def build_batch(step: Step, block_size: int) -> StepBatch:
@@ -51,7 +53,17 @@ def build_batch(step: Step, block_size: int) -> StepBatch:
         context_lens=_int32(stops),
         block_tables=torch.from_numpy(tables),
         outputs=_int32(_outputs(query_start[1:], [row.num_samples for row in rows])),
+        states=tuple(_staged(row) for row in rows if row.sequence.state is not None),
     )
+
+
+def _staged(row: Row) -> RecurrentState:
+    """Return the row's state, ready for this step."""
+    state = row.sequence.state
+    if not isinstance(state, RecurrentState):
+        raise TypeError(f"not a state of this engine: {type(state).__name__}")
+    state.stage(row.start, len(row.tokens), keeps_inputs=row.num_drafts > 0)
+    return state
 
 
 def _padded_tables(step: Step, num_blocks: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -3,6 +3,7 @@
 import ctypes
 from collections import OrderedDict
 from collections.abc import Sequence
+from math import prod
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -13,11 +14,12 @@ from torch import Tensor
 
 from specialist.adapters.adapter import MAX_RANK, Adapter
 from specialist.engines.native.engine import StepBatch
+from specialist.engines.native.recurrent_state import LayerPlace, StateLayout, state_layout
 from specialist.engines.native.settings import KVType
 from specialist.models.checkpoint import LAYER_MATRICES, ModelConfig, expected_shapes
 from specialist.ops.cpu import library as kernels
 from specialist.ops.cpu.library import LinearStruct, LowRankStruct
-from specialist.ops.cpu.packed_weights import PackedMatrix, PackedWeights, pack_floats
+from specialist.ops.cpu.packed_weights import PackedMatrix, PackedWeights, layer_matrices, pack_floats
 from specialist.ops.reference.layers import inverse_frequencies
 
 
@@ -113,6 +115,7 @@ class FusedDecoder:
     ) -> None:
         """`max_tokens` is the most tokens that a step may have. The weights stay mapped while this object lives."""
         _check_shapes(config, prepared)
+        self._kept: list[NDArray[np.float32]] = []  # keeps memory alive that the C++ decoder points into
         self.config = config
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -120,6 +123,7 @@ class FusedDecoder:
         self.kv_dtype = kv_dtype
         self._library = library
         self.prepared = prepared
+        self.layout = state_layout(config)
         frequencies, rope_factor = inverse_frequencies(config)
         self._frequencies = np.ascontiguousarray(frequencies.numpy(), np.float32)
         shape = kernels.ShapeStruct(
@@ -137,8 +141,15 @@ class FusedDecoder:
             max_rank=MAX_RANK,
             threads=threads,
             half_cache=kv_dtype == "float16",
+            kv_layers=len(config.attention_layers),
+            rotary_dim=2 * len(self._frequencies),
+            activation=("silu", "gelu", "relu2").index(config.activation),
+            gated=config.gated_mlp,
             eps=config.norm_eps,
             rope_factor=rope_factor,
+            embed_scale=config.embed_scale,
+            logit_scale=config.logit_scale,
+            recurrent=recurrent_struct(config, self.layout),
         )
         embed = self._single("embed")
         head = embed if config.tied_head else self._single("head")
@@ -148,6 +159,7 @@ class FusedDecoder:
             raise MemoryError(f"no memory for {num_blocks} KV blocks of {block_size} tokens: configure fewer")
         self.adapters = PackedAdapters(config.num_layers, adapter_bytes, MAX_RANK)
         self._logits = torch.empty((0, config.vocab_size))
+        self._rows: list[Any] = []
 
     def __del__(self) -> None:
         if handle := getattr(self, "_handle", None):
@@ -170,9 +182,44 @@ class FusedDecoder:
             output_rows=batch.outputs.data_ptr(),
             low_ranks=self.adapters.address(adapters),
             logits=logits.data_ptr(),
+            **self._state_rows(batch),
         )
         self._library.octet_forward(self._handle, rows)
         return logits
+
+    def _state_rows(self, batch: StepBatch) -> dict[str, Any]:
+        if not self.config.is_recurrent:
+            return {}
+        if len(batch.states) != len(batch.context_lens):
+            raise ValueError(f"{len(batch.context_lens)} rows need a state each, got {len(batch.states)}")
+        rows = ctypes.c_void_p * len(batch.states)
+        pointers = (
+            [each.current.data_ptr() for each in batch.states],
+            [each.after.data_ptr() for each in batch.states],
+            [None if each.inputs is None else each.inputs.data_ptr() for each in batch.states],
+        )
+        self._rows = [rows(*each) for each in pointers]  # must outlive the step
+        return dict(zip(("states", "after", "kept"), map(ctypes.addressof, self._rows), strict=True))
+
+    def replay(self, state: Tensor, inputs: Tensor, after: Tensor) -> None:
+        pointers = state.data_ptr(), inputs.data_ptr(), len(inputs), after.data_ptr()
+        self._library.octet_replay(self._handle, *pointers)
+
+    def read_block(self, block: int) -> Tensor:
+        return torch.from_numpy(np.stack([cache[:, block] for cache in self._caches()]))
+
+    def write_block(self, block: int, content: Tensor) -> None:
+        for cache, part in zip(self._caches(), content.numpy(), strict=True):
+            cache[:, block] = part
+
+    def _caches(self) -> list[NDArray[np.uint8]]:
+        """Return keys and values as bytes [layers, blocks, bytes of a block]."""
+        itemsize = 2 if self.kv_dtype == "float16" else 4
+        layers, nbytes = len(self.config.attention_layers), self.block_size * self.config.kv_size * itemsize
+        size = layers * self.num_blocks * nbytes
+        pointers = (self._library.octet_keys(self._handle), self._library.octet_values(self._handle))
+        flat = [np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(pointer)) for pointer in pointers]
+        return [cache.reshape(layers, self.num_blocks, nbytes) for cache in flat]
 
     def linear_only(self, num_tokens: int, num_outputs: int) -> None:
         """Multiply by every matrix once and do nothing else, to measure the least time that a step can take."""
@@ -211,18 +258,46 @@ class FusedDecoder:
 
     def _layers(self) -> Any:
         layers = (kernels.LayerStruct * self.config.num_layers)()
+        num_caches = 0
         for index, layer in enumerate(layers):
             prefix = f"layers.{index}."
             for name in ("attn_norm", "mlp_norm", "q_norm", "k_norm"):
-                vector = self.prepared.vectors.get(prefix + name)
-                setattr(layer, name, None if vector is None else _address(vector))
-            for place, name in ((layer.qkv, "q+k+v"), (layer.gate_up, "gate+up")):
-                for slot, part in enumerate(self.prepared.matrices[prefix + name]):
-                    place[slot] = _linear(part)
-            layer.o = self._single(prefix + "o")
-            layer.down = self._single(prefix + "down")
+                setattr(layer, name, self._vector(prefix + name))
+            for members in layer_matrices(self.config, index):
+                parts = self.prepared.matrices[prefix + "+".join(members)]
+                if members[0] in ("q", "gate", "up"):
+                    place = layer.qkv if members[0] == "q" else layer.gate_up
+                    for slot, part in enumerate(parts):
+                        place[slot] = _linear(part)
+                elif members[0] in ("in", "out"):
+                    setattr(layer.mixer, "in_" if members[0] == "in" else "out", _linear(parts[0]))
+                else:
+                    setattr(layer, members[0], _linear(parts[0]))
             layer.window = self.config.window(index) or 0
+            layer.cache = num_caches
+            num_caches += layer.attn_norm is not None
+            if index in self.layout.places:
+                self._describe_mixer(layer.mixer, prefix, self.layout.places[index])
         return layers
+
+    def _describe_mixer(self, mixer: Any, prefix: str, place: LayerPlace) -> None:
+        vectors = self.prepared.vectors
+        channels = place.conv_shape[1]
+        weights = np.ascontiguousarray(vectors[prefix + "conv"].reshape(channels, -1).T)
+        self._kept.append(weights)
+        mixer.norm = self._vector(prefix + "mixer_norm")
+        mixer.conv_weight = _address(weights)
+        for name in ("conv_bias", "skip", "step_bias", "gate_norm"):
+            setattr(mixer, name, self._vector(prefix + name))
+        if prefix + "log_decay" in vectors:
+            rates = -np.exp(vectors[prefix + "log_decay"])
+            self._kept.append(rates)
+            mixer.rate = _address(rates)
+        mixer.conv_at, mixer.ssm_at, mixer.inputs_at = place.conv.start, place.ssm.start, place.inputs.start
+
+    def _vector(self, name: str) -> int | None:
+        vector = self.prepared.vectors.get(name)
+        return None if vector is None else _address(vector)
 
     def _single(self, name: str) -> LinearStruct:
         return _linear(self.prepared.matrices[name][0])
@@ -238,13 +313,40 @@ def _check_shapes(config: ModelConfig, prepared: PackedWeights) -> None:
         if rows != sum(shape[0] for shape in wanted) or {part.columns for part in parts} != {s[1] for s in wanted}:
             raise ValueError(f"{name} is packed as {rows} rows x {parts[0].columns} columns; the model has {wanted}")
     for name, vector in prepared.vectors.items():
-        if vector.shape != shapes[name]:
+        if len(vector) != prod(shapes[name]):
             raise ValueError(f"{name} is packed with the shape {vector.shape}; the model has {shapes[name]}")
 
 
 def _linear(part: PackedMatrix) -> LinearStruct:
     bias = None if part.bias is None else _address(part.bias)
     return LinearStruct(part.kind, part.rows, part.columns, part.offset, _address(part.data), bias)
+
+
+def recurrent_struct(config: ModelConfig, layout: StateLayout) -> Any:
+    """Return the sizes of the recurrent layers; zeros if there are none."""
+    ssm, conv = config.ssm, config.conv
+    if ssm is not None:
+        return kernels.RecurrentStruct(
+            width=ssm.width,
+            channels=ssm.conv_size,
+            heads=ssm.num_heads,
+            head_dim=ssm.head_dim,
+            state_size=ssm.state_size,
+            groups=ssm.num_groups,
+            norm=("none", "gate_first", "gate_last").index(ssm.norm),
+            norm_groups=ssm.norm_groups,
+            in_size=ssm.in_size,
+            inner=ssm.inner_size,
+            input_size=layout.input_size,
+            norm_eps=ssm.norm_eps,
+            least_step=ssm.least_step,
+            most_step=ssm.most_step,
+        )
+    if conv is None:
+        return kernels.RecurrentStruct()
+    hidden = config.hidden_size
+    sizes = {"channels": hidden, "inner": hidden, "in_size": 3 * hidden, "input_size": layout.input_size}
+    return kernels.RecurrentStruct(width=conv.width, **sizes)
 
 
 def _address(array: NDArray[Any]) -> int:

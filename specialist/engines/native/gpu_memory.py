@@ -3,14 +3,15 @@
 import logging
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from math import prod
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from specialist.adapters.adapter import Adapter, matrix_shapes
+from specialist.adapters.adapter import Adapter
 from specialist.engines.native.engine import StepBatch
-from specialist.models.checkpoint import ModelConfig
+from specialist.models.checkpoint import ModelConfig, expected_shapes
 from specialist.ops.reference.sampling import SampleRow, sample
 from specialist.scheduling.sequence import Sampling
 
@@ -145,8 +146,7 @@ def bytes_of_pages(pages: int, page_bytes: int) -> int:
 
 def weight_bytes(config: ModelConfig, itemsize: int) -> int:
     """Return the bytes of a model's matrices on a GPU."""
-    matrices = sum(rows * columns for rows, columns in matrix_shapes(config).values())
-    return itemsize * (matrices + config.vocab_size * config.hidden_size * (1 if config.tied_head else 2))
+    return itemsize * sum(prod(shape) for _, shape in expected_shapes(config) if len(shape) > 1)
 
 
 def _gib(num_bytes: int) -> str:

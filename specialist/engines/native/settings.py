@@ -11,6 +11,7 @@ DType = Literal["float32", "bfloat16"]
 KVType = Literal["float32", "float16"]
 
 DEFAULT_KV_BYTES = 1 << 30
+DEFAULT_STATE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class NativeSettings:
     num_blocks: int | None = None  # includes the garbage block; None: the number that fits into `kv_bytes`
     kv_bytes: int | None = None  # None: DEFAULT_KV_BYTES, or on a GPU what `memory_fraction` of the card leaves
     memory_fraction: float = USUAL_SHARE
+    state_bytes: int = DEFAULT_STATE_BYTES  # for the states of recurrent layers
     max_running: int = 32  # rows of a step
     device: str = "cpu"
     dtype: DType = "float32"  # for models computed by PyTorch. The C++ kernels compute in float32.

@@ -1,7 +1,8 @@
 """The model in plain PyTorch, on any device and in any float type: the reference for every faster decoder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,10 +12,18 @@ from torch.nn import functional
 
 from specialist.adapters.adapter import Adapter
 from specialist.engines.native.engine import StepBatch
-from specialist.models.checkpoint import Checkpoint
+from specialist.engines.native.recurrent_layers import ShortConvLayer, StateRow, StateSpaceLayer
+from specialist.engines.native.recurrent_state import StateLayout, state_layout
+from specialist.models.checkpoint import Activation, Checkpoint
 from specialist.models.weights import Weight, dense
 from specialist.ops.reference import layers
-from specialist.ops.reference.layers import Dense, Linear, MakeLinear, add_rms_norm, rms_norm
+from specialist.ops.reference.layers import Dense, Linear, MakeLinear, rms_norm
+
+_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "relu2": lambda x: functional.relu(x).square(),
+}
 
 
 class Projection:
@@ -69,10 +78,19 @@ class Projection:
 
 
 class _Layer:
+    """The parts of a layer that its model has; the other attributes are missing."""
+
     def __init__(
-        self, checkpoint: Checkpoint, index: int, make: MakeLinear, device: torch.device, dtype: torch.dtype
+        self,
+        checkpoint: Checkpoint,
+        index: int,
+        make: MakeLinear,
+        layout: StateLayout,
+        device: torch.device,
+        dtype: torch.dtype,
     ) -> None:
         prefix = f"layers.{index}."
+        config, self.parts = checkpoint.config, checkpoint.config.parts_of(index)
 
         def projection(*names: str) -> Projection:
             return Projection([prefix + name for name in names], checkpoint.weights, make, device, dtype)
@@ -80,11 +98,33 @@ class _Layer:
         def norm(name: str) -> Tensor:
             return dense(checkpoint.weights[prefix + name]).to(device)
 
-        self.attn_norm, self.mlp_norm = norm("attn_norm"), norm("mlp_norm")
-        self.qk_norms = (norm("q_norm"), norm("k_norm")) if checkpoint.config.qk_norm else None
-        self.qkv, self.o = projection("q", "k", "v"), projection("o")
-        self.gate_up, self.down = projection("gate", "up"), projection("down")
-        self.window = checkpoint.config.window(index)
+        if {"attention", "shared"} & {*self.parts}:
+            self.attn_norm = norm("attn_norm")
+            self.qk_norms = (norm("q_norm"), norm("k_norm")) if config.qk_norm else None
+            self.qkv, self.o = projection("q", "k", "v"), projection("o")
+            self.window = config.window(index)
+            self.cache = config.attention_layers.index(index)
+        if {"mlp", "shared"} & {*self.parts}:
+            self.mlp_norm = norm("mlp_norm")
+            self.gate_up = projection("gate", "up") if config.gated_mlp else projection("up")
+            self.down = projection("down")
+        if "shared" in self.parts:
+            self.link = projection("link")
+        if {"ssm", "conv"} & {*self.parts}:
+            self.mixer_norm = self.attn_norm if "attention" in self.parts else norm("mixer_norm")
+            self.mixer_in, self.mixer_out = projection("in"), projection("out")
+            kind = StateSpaceLayer if "ssm" in self.parts else ShortConvLayer
+            self.mixer: StateSpaceLayer | ShortConvLayer = kind(checkpoint, index, layout, device)
+
+
+class _StepView(NamedTuple):
+    """What all layers of a step share."""
+
+    turn: tuple[Tensor, Tensor]  # cos and sin of the positions
+    slots: Tensor
+    seen: Mapping[int | None, Sequence[layers.ContextView]]  # by window
+    rows: Sequence[StateRow]
+    adapters: Sequence[Adapter]
 
 
 class TorchDecoder:
@@ -103,7 +143,10 @@ class TorchDecoder:
         self.block_size = block_size
         self.device = torch.device(device)
         self.dtype = dtype
-        self._layers = [_Layer(checkpoint, i, linear, self.device, dtype) for i in range(config.num_layers)]
+        self.layout = state_layout(config)
+        self._layers = [
+            _Layer(checkpoint, i, linear, self.layout, self.device, dtype) for i in range(config.num_layers)
+        ]
         embedding = layers.to(checkpoint.weights["embed"], self.device)
         self._embed: Weight = embedding.to(dtype) if isinstance(embedding, Tensor) else embedding
         self._norm = dense(checkpoint.weights["norm"]).to(self.device)
@@ -121,7 +164,7 @@ class TorchDecoder:
 
     @property
     def block_bytes(self) -> int:
-        return 2 * self.config.num_layers * self.config.kv_size * self.block_size * self.dtype.itemsize
+        return self.config.kv_token_size * self.block_size * self.dtype.itemsize
 
     def resize(self, num_blocks: int) -> None:
         """Replace the memory for keys and values. Raises torch.OutOfMemoryError; there is then no such memory."""
@@ -133,49 +176,91 @@ class TorchDecoder:
 
     def _allocate(self, num_blocks: int) -> None:
         config = self.config
-        shape = (config.num_layers, num_blocks, self.block_size, config.num_kv_heads, config.head_dim)
+        shape = (len(config.attention_layers), num_blocks, self.block_size, config.num_kv_heads, config.head_dim)
         self.k_cache, self.v_cache = (torch.zeros(shape, dtype=self.dtype, device=self.device) for _ in range(2))
 
     @torch.inference_mode()
     def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
-        eps = self.config.norm_eps
-        turn = layers.cos_sin(self._to_device(batch.positions), self._frequencies, self._rope_factor)
-        slots = self._to_device(batch.slots).long()
-        rows = (batch.query_start, batch.context_lens, batch.block_tables, self.block_size)
-        windows = {layer.window for layer in self._layers}
-        seen = {window: layers.views(*rows, window, self.device) for window in windows}
-        residual = layers.embed(self._embed, self._to_device(batch.tokens), self.dtype)
-        x = rms_norm(residual, self._layers[0].attn_norm, eps)
-        next_norms = [*(layer.attn_norm for layer in self._layers[1:]), self._norm]
-        for index, (layer, next_norm) in enumerate(zip(self._layers, next_norms, strict=True)):
-            mixed = self._attention(index, x, turn, slots, seen[layer.window], adapters)
-            x, residual = add_rms_norm(mixed, residual, layer.mlp_norm, eps)
-            gate, up = layer.gate_up(x, adapters).chunk(2, dim=-1)
-            inner = functional.silu(gate).mul_(up)
-            x, residual = add_rms_norm(layer.down(inner, adapters), residual, next_norm, eps)
-        self._final = x
+        config, step = self.config, self._view(batch, adapters)
+        embeddings = layers.embed(self._embed, self._to_device(batch.tokens), self.dtype)
+        if config.embed_scale != 1.0:
+            embeddings = embeddings * config.embed_scale
+        hidden = embeddings
+        for layer in self._layers:
+            hidden = self._layer(layer, hidden, embeddings, step)
+        self._final = x = rms_norm(hidden, self._norm, config.norm_eps)
         if len(batch.outputs) == 0:  # a chunk inside a prompt needs no logits
-            return torch.empty(0, self.config.vocab_size, device=self.device)
-        return self._head(x.index_select(0, self._to_device(batch.outputs))).float()
+            return torch.empty(0, config.vocab_size, device=self.device)
+        logits = self._head(x.index_select(0, self._to_device(batch.outputs))).float()
+        return logits if config.logit_scale == 1.0 else logits * config.logit_scale
 
-    def _attention(
-        self,
-        index: int,
-        x: Tensor,
-        turn: tuple[Tensor, Tensor],
-        slots: Tensor,
-        seen: Sequence[layers.ContextView],
-        adapters: Sequence[Adapter],
-    ) -> Tensor:
-        layer, config = self._layers[index], self.config
-        qkv = layer.qkv(x, adapters).view(len(x), -1, config.head_dim)  # [T, heads + 2 * kv heads, D]
+    def _view(self, batch: StepBatch, adapters: Sequence[Adapter]) -> _StepView:
+        rows = (batch.query_start, batch.context_lens, batch.block_tables, self.block_size)
+        windows = {self.config.window(index) for index in self.config.attention_layers}
+        edges = pairwise(batch.query_start.tolist())
+        return _StepView(
+            layers.cos_sin(self._to_device(batch.positions), self._frequencies, self._rope_factor),
+            self._to_device(batch.slots).long(),
+            {window: layers.views(*rows, window, self.device) for window in windows},
+            [StateRow(slice(*edge), state) for edge, state in zip(edges, batch.states, strict=False)],
+            adapters,
+        )
+
+    def _layer(self, layer: _Layer, hidden: Tensor, embeddings: Tensor, step: _StepView) -> Tensor:
+        eps, parts = self.config.norm_eps, layer.parts
+        linked = self._shared(layer, hidden, embeddings, step) if "shared" in parts else hidden
+        added = []
+        if "attention" in parts:
+            added.append(self._attention(layer, rms_norm(hidden, layer.attn_norm, eps), step))
+        if "ssm" in parts or "conv" in parts:
+            projected = layer.mixer_in(rms_norm(linked, layer.mixer_norm, eps), step.adapters)
+            added.append(layer.mixer_out(layer.mixer(projected, step.rows), step.adapters))
+        for each in added:
+            hidden = each + hidden
+        if "mlp" in parts:
+            hidden = self._mlp(layer, rms_norm(hidden, layer.mlp_norm, eps), step) + hidden
+        return hidden
+
+    def _shared(self, layer: _Layer, hidden: Tensor, embeddings: Tensor, step: _StepView) -> Tensor:
+        """Return the hidden states plus what the shared block makes of them and the embeddings."""
+        eps = self.config.norm_eps
+        mixed = self._attention(layer, rms_norm(torch.cat((hidden, embeddings), 1), layer.attn_norm, eps), step)
+        return hidden + layer.link(self._mlp(layer, rms_norm(mixed, layer.mlp_norm, eps), step), step.adapters)
+
+    def _mlp(self, layer: _Layer, x: Tensor, step: _StepView) -> Tensor:
+        inner = layer.gate_up(x, step.adapters)
+        if self.config.gated_mlp:
+            gate, up = inner.chunk(2, dim=-1)
+            inner = _ACTIVATIONS[self.config.activation](gate).mul_(up)
+        else:
+            inner = _ACTIVATIONS[self.config.activation](inner)
+        return layer.down(inner, step.adapters)
+
+    def _attention(self, layer: _Layer, x: Tensor, step: _StepView) -> Tensor:
+        config = self.config
+        qkv = layer.qkv(x, step.adapters).view(len(x), -1, config.head_dim)  # [T, heads + 2 * kv heads, D]
         q, k, v = torch.split(qkv, [config.num_heads, config.num_kv_heads, config.num_kv_heads], dim=1)
         if layer.qk_norms is not None:
             q = rms_norm(q, layer.qk_norms[0], config.norm_eps)
             k = rms_norm(k, layer.qk_norms[1], config.norm_eps)
-        k_cache, v_cache = self.k_cache[index], self.v_cache[index]
-        layers.write_kv(layers.rotate(k, *turn), v, k_cache, v_cache, slots)
-        return layer.o(layers.attend(layers.rotate(q, *turn), k_cache, v_cache, seen).flatten(1), adapters)
+        k_cache, v_cache = self.k_cache[layer.cache], self.v_cache[layer.cache]
+        layers.write_kv(layers.rotate(k, *step.turn), v, k_cache, v_cache, step.slots)
+        mixed = layers.attend(layers.rotate(q, *step.turn), k_cache, v_cache, step.seen[layer.window])
+        return layer.o(mixed.flatten(1), step.adapters)
+
+    @torch.inference_mode()
+    def replay(self, state: Tensor, inputs: Tensor, after: Tensor) -> None:
+        for index, place in self.layout.places.items():
+            self._layers[index].mixer.mix(inputs[:, place.inputs], state, after)
+
+    @torch.inference_mode()
+    def read_block(self, block: int) -> Tensor:
+        return torch.stack((self.k_cache[:, block], self.v_cache[:, block])).to("cpu")
+
+    @torch.inference_mode()
+    def write_block(self, block: int, content: Tensor) -> None:
+        for cache, part in zip((self.k_cache, self.v_cache), content, strict=True):
+            cache[:, block].copy_(part)
 
     @torch.inference_mode()
     def add_hidden(self, start: int, stop: int, total: NDArray[np.float64]) -> None:
@@ -189,4 +274,4 @@ class TorchDecoder:
     def zero(self, slots: Sequence[int]) -> None:
         where = torch.tensor(slots, dtype=torch.int64, device=self.device)
         for cache in (self.k_cache, self.v_cache):
-            cache.view(len(self._layers), -1, *cache.shape[3:]).index_fill_(1, where, 0)
+            cache.flatten(1, 2).index_fill_(1, where, 0)

@@ -1,4 +1,5 @@
-"""The C++ kernels: compiled once for this CPU, called through ctypes. Structs match `decoder.cpp` and `sampler.hpp`."""
+"""The C++ kernels: compiled once for this CPU, called through ctypes. Structs match `model.hpp`, `sampler.hpp`
+and `recurrent.hpp`."""
 
 import ctypes
 import os
@@ -7,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int, c_int32, c_void_p
+from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,16 @@ class LowRankStruct(Structure):
     _fields_ = (("a", c_void_p), ("b", c_void_p), ("rank", c_int32), ("scale", c_float))
 
 
+class MixerStruct(Structure):
+    _fields_ = (
+        ("norm", c_void_p),
+        ("in_", LinearStruct),
+        ("out", LinearStruct),
+        *_fields(c_void_p, "conv_weight conv_bias rate skip step_bias gate_norm"),
+        *_fields(c_int64, "conv_at ssm_at inputs_at"),
+    )
+
+
 class LayerStruct(Structure):
     _fields_ = (
         *_fields(c_void_p, "attn_norm mlp_norm q_norm k_norm"),
@@ -96,15 +107,25 @@ class LayerStruct(Structure):
         ("o", LinearStruct),
         ("gate_up", LinearStruct * 2),
         ("down", LinearStruct),
-        ("window", c_int32),
+        ("link", LinearStruct),
+        ("mixer", MixerStruct),
+        *_fields(c_int32, "window cache"),
+    )
+
+
+class RecurrentStruct(Structure):
+    _fields_ = (
+        *_fields(c_int32, "width channels heads head_dim state_size groups norm norm_groups in_size inner input_size"),
+        *_fields(c_float, "norm_eps least_step most_step"),
     )
 
 
 class ShapeStruct(Structure):
     _fields_ = (
         *_fields(c_int32, "layers hidden inner heads kv_heads head_dim vocab num_blocks block_size max_tokens"),
-        *_fields(c_int32, "max_context max_rank threads half_cache"),
-        *_fields(c_float, "eps rope_factor"),
+        *_fields(c_int32, "max_context max_rank threads half_cache kv_layers rotary_dim activation gated"),
+        *_fields(c_float, "eps rope_factor embed_scale logit_scale"),
+        ("recurrent", RecurrentStruct),
     )
 
 
@@ -112,6 +133,7 @@ class StepStruct(Structure):
     _fields_ = (
         *_fields(c_int32, "tokens rows outputs table_stride adapters"),
         *_fields(c_void_p, "ids positions slots query_start block_tables output_rows low_ranks logits"),
+        *_fields(c_void_p, "states after kept"),
     )
 
 
@@ -123,6 +145,18 @@ class DrawStruct(Structure):
         *_fields(c_int32, "vocab num_tokens num_prompt num_bias num_banned top_k"),
         *_fields(c_float, "raw peak"),
         ("token", c_int32),
+    )
+
+
+class ConvStruct(Structure):
+    _fields_ = (*_fields(c_int32, "channels width"), *_fields(c_void_p, "weight bias"), ("silu", c_bool))
+
+
+class ScanStruct(Structure):
+    _fields_ = (
+        *_fields(c_int32, "heads head_dim state_size groups"),
+        *_fields(c_void_p, "a d dt_bias"),
+        *_fields(c_float, "dt_min dt_max"),
     )
 
 
@@ -138,10 +172,23 @@ def load_library(path: Path) -> Any:
     library.octet_linear_only.argtypes = (c_void_p, c_int, c_int, c_void_p)
     library.octet_sample.argtypes = (POINTER(DrawStruct), c_int)
     library.octet_zero.argtypes = (c_void_p, c_void_p, c_int)
+    library.octet_replay.argtypes = (c_void_p, c_void_p, c_void_p, c_int, c_void_p)
     library.octet_add_hidden.argtypes = (c_void_p, c_int, c_int, c_void_p)
     library.octet_seconds.restype = POINTER(c_double)
     library.octet_seconds.argtypes = (c_void_p,)
+    _declare_recurrent(library)
     for name in ("octet_keys", "octet_values"):
         getattr(library, name).restype = c_void_p
         getattr(library, name).argtypes = (c_void_p,)
     return library
+
+
+def _declare_recurrent(library: Any) -> None:
+    rows, count = (c_void_p, c_size_t), c_int
+    states = (c_void_p, c_void_p)
+    library.octet_convolve.argtypes = (POINTER(ConvStruct), *rows, count, *states, *rows, count, count)
+    inputs = (*rows, c_void_p, c_void_p, *rows)
+    library.octet_scan.argtypes = (POINTER(ScanStruct), c_int, count, *inputs, *states, *rows)
+    library.octet_gated_norm.argtypes = (c_void_p, c_void_p, c_void_p, count, count, c_float, c_bool, c_void_p)
+    for name in ("octet_convolve", "octet_scan", "octet_gated_norm"):
+        getattr(library, name).restype = None

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specialist.models.checkpoint import Checkpoint
+from specialist.models.checkpoint import Checkpoint, ModelConfig
 from specialist.models.progress import Progress, silent
 from specialist.models.weights import GROUP, Affine, Weight, dense
 from specialist.ops.reference.layers import can_stack, stack_weights
@@ -136,8 +136,10 @@ def _read(content: mmap.mmap) -> PackedWeights:
     return PackedWeights(matrices, vectors)
 
 
-_LAYER_MATRICES = (("q", "k", "v"), ("o",), ("gate", "up"), ("down",))
-_VECTORS = ("attn_norm", "mlp_norm", "q_norm", "k_norm")
+_VECTORS = (
+    *("attn_norm", "mlp_norm", "q_norm", "k_norm", "mixer_norm", "gate_norm"),
+    *("conv", "conv_bias", "step_bias", "log_decay", "skip"),
+)
 
 
 def pack_checkpoint(checkpoint: Checkpoint, cache: Path, progress: Progress = silent) -> PackedWeights:
@@ -214,8 +216,24 @@ def _matrix_names(checkpoint: Checkpoint) -> Iterator[tuple[str, Sequence[str]]]
     if not checkpoint.config.tied_head:
         yield "", ("head",)
     for layer in range(checkpoint.config.num_layers):
-        for members in _LAYER_MATRICES:
+        for members in layer_matrices(checkpoint.config, layer):
             yield f"layers.{layer}.", members
+
+
+def layer_matrices(config: ModelConfig, layer: int) -> Iterator[Sequence[str]]:
+    """Yield the matrices of a layer. Those of one group have the same input, and are packed as one."""
+    parts = config.parts_of(layer)
+    if "attention" in parts or "shared" in parts:
+        yield "q", "k", "v"
+        yield ("o",)
+    if "mlp" in parts or "shared" in parts:
+        yield ("gate", "up") if config.gated_mlp else ("up",)
+        yield ("down",)
+    if "shared" in parts:
+        yield ("link",)
+    if "ssm" in parts or "conv" in parts:
+        yield ("in",)
+        yield ("out",)
 
 
 def _parts(checkpoint: Checkpoint, prefix: str, members: Sequence[str]) -> Iterator[PackedMatrix]:
@@ -234,5 +252,5 @@ def _parts(checkpoint: Checkpoint, prefix: str, members: Sequence[str]) -> Itera
 
 
 def _floats(checkpoint: Checkpoint, name: str) -> NDArray[np.float32]:
-    floats: NDArray[np.float32] = dense(checkpoint.weights[name]).numpy()
+    floats: NDArray[np.float32] = dense(checkpoint.weights[name]).contiguous().numpy()
     return floats

@@ -171,9 +171,10 @@ def spread(shared: Tensor, q: Tensor) -> Tensor:
 
 
 def inverse_frequencies(config: ModelConfig) -> tuple[Tensor, float]:
-    """Return the radians per position, float32 [head_dim / 2], and the factor by which cos and sin are multiplied."""
+    """Return the radians per position, float32 [rotary_dim / 2], and the factor by which cos and sin are multiplied."""
     rope = config.rope
-    base = rope.theta ** (torch.arange(0, config.head_dim, 2).float() / config.head_dim)
+    size = config.head_dim if config.rotary_dim is None else config.rotary_dim
+    base = rope.theta ** (torch.arange(0, size, 2).float() / max(1, size))
     match rope.kind:
         case "default" | "dynamic":  # dynamic differs only beyond the model's context
             return 1.0 / base, 1.0
@@ -182,7 +183,7 @@ def inverse_frequencies(config: ModelConfig) -> tuple[Tensor, float]:
         case "llama3":
             return _llama3(1.0 / base, rope), 1.0
         case "yarn":
-            return _yarn(base, rope, config.head_dim), _yarn_attention_factor(rope)
+            return _yarn(base, rope, size), _yarn_attention_factor(rope)
 
 
 def _llama3(fast: Tensor, rope: Rope) -> Tensor:
@@ -227,6 +228,8 @@ def cos_sin(positions: Tensor, inverse_frequencies: Tensor, factor: float) -> tu
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate x [T, heads, head_dim] by the given angles, the first half of a head against the second, in float32."""
-    first, second = x.float().chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+    """Rotate x [T, heads, head_dim] by the given angles in float32: of the elements that are rotated, which come first
+    in a head, the first half against the second."""
+    half = cos.shape[-1]
+    first, second, rest = torch.split(x.float(), [half, half, x.shape[-1] - 2 * half], dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1).to(x.dtype)
