@@ -87,6 +87,8 @@ class ConstantProposer:
 
     def observe(self, num_tokens: int, seconds: float) -> None: ...
 
+    def ended(self, seq: Sequence) -> None: ...
+
     def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
         return {seq: self._guess(seq, limit) for seq, limit in limits.items()}
 

@@ -21,7 +21,7 @@ from octet.rpc.listener import LOOPBACK, Endpoint, check_address_free, check_cli
 from octet.telemetry.logs import add_log_options, log_settings, set_up_logging
 from octet.telemetry.trace_export import add_trace_option, resolve_otlp_endpoint
 from specialist.engines.native.settings import DType, KernelName
-from specialist.models.hub import find_files
+from specialist.models.hub import find_files, find_model
 from specialist.models.progress import bar
 from specialist.server.settings import DEFAULT_PORT, MAX_PIECE_GAP, ReplicaSettings, ServiceSettings
 
@@ -87,6 +87,9 @@ def _add_capacity_options(group: "argparse._ArgumentGroup") -> None:
     option("--max-waiting", "N", parse=parse_positive)
     about = f"most tokens that a step guesses ahead, 0 to {MAX_DRAFT_WINDOW} (default: %(default)s)"
     option("--draft-window", "N", about, _parse_window)
+    about = "guess also from other answers of the same lane, adapters and tenant (at most 32 MiB of them are kept)"
+    group.add_argument("--draft-lane", action="store_true", help=about)
+    option("--draft-model", "PATH", "a smaller model with the same vocabulary that guesses, too; named like --model")
     about = "longest time that one prompt chunk may delay decoding requests (default: %(default)s)"
     option("--itl-budget", "SECONDS", about, parse_seconds, dest="itl_seconds")
     about = "collect the tokens of an answer for up to this long and send them together; 0 sends each at once"
@@ -129,17 +132,24 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _replica_settings(arguments: argparse.Namespace) -> ReplicaSettings:
+    for name in ("draft_lane", "draft_model"):
+        if getattr(arguments, name) and not arguments.draft_window:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{option} has no effect without --draft-window: add it, for example --draft-window 16")
+    if arguments.draft_model is not None and arguments.engine != "native":
+        raise ValueError(f"--draft-model needs the native engine: the {arguments.engine} engine has no weights")
     name = "sim" if arguments.engine == "sim" else "demo"
-    model, adapters = None, _unique_adapters(arguments.adapter)
+    model, draft, adapters = None, None, _unique_adapters(arguments.adapter)
     if arguments.engine == "native":
         progress = bar(sys.stderr)
         model = None if arguments.model is None else find_files(arguments.model, "model", progress)
+        draft = None if arguments.draft_model is None else find_model(arguments.draft_model, progress)
         adapters = {name: find_files(str(path), "adapter", progress) for name, path in adapters.items()}
     if arguments.model is not None:
         hub = parse_hub_reference(arguments.model)
         name = Path(arguments.model).resolve().stem if hub is None else Path(hub.file or hub.repo).stem
     given = {each.name: getattr(arguments, each.name) for each in fields(ReplicaSettings)}
-    given |= {"name": arguments.name or name, "model": model}
+    given |= {"name": arguments.name or name, "model": model, "draft_model": draft}
     return ReplicaSettings(**given | {"adapters": adapters, "adapter_digests": dict(arguments.adapter_digest)})
 
 

@@ -105,6 +105,9 @@ class SpecialistConfig:
     max_running: Annotated[int, Range(1, 4096), RUNS, SHARED] = 32
     max_waiting: Annotated[int, Range(1, 1 << 20), RUNS, SHARED] = 256
     draft_window: Annotated[int, Range(0, MAX_DRAFT_WINDOW), RUNS, SHARED] = 0  # tokens guessed ahead in one step
+    draft_lane: Annotated[bool, RUNS, SHARED] = False  # whether it also guesses from other answers of lane and tenant
+    draft_model: Annotated[str | None, FilePath(DEMO_MODEL, hub=True), RUNS, SHARED] = None
+    """A smaller model with the same vocabulary that guesses, too."""
     piece_gap: Annotated[float, SECONDS, Range(0, 1), RUNS, SHARED] = 0.01  # tokens within this time are sent together
     threads: Annotated[int, Range(0, 1024), RUNS, SHARED] = 0  # 0: one thread for each CPU
     cost_model: Annotated[str | None, FilePath(), RUNS, SHARED] = None  # for the sim engine

@@ -20,6 +20,7 @@ from octet.config.yaml_tree import YamlEntry, YamlList, YamlNode, YamlScalar, Ya
 from octet.telemetry.trace_export import otlp_endpoint_error
 
 _NO_MERGING = "YAML merging is not supported; put defaults for every specialist at the top"
+_NO_WINDOW = "has no effect while draft_window is 0: set draft_window too, for example to 16"
 _TWO_SIZES = "must be left out beside memory_fraction: both size the KV pool"
 _IN_ORDER: Mapping[type, tuple[tuple[str, str, int], ...]] = {
     schema.DispatchConfig: (
@@ -313,6 +314,11 @@ def _check_specialist(specialist: SpecialistConfig, place: KeyPath, index: KeyIn
         key = "max_tokens" if index.has_key(*place, "max_tokens") else "context"
         rule = f"max_tokens ({max_tokens}) must be less than context ({context})"
         index.add_problem((*place, key), f"leaves no room for a prompt: {rule}")
+    for key in ("draft_lane", "draft_model"):
+        if getattr(specialist, key) and not specialist.draft_window and index.has_key(*place, key):
+            index.add_problem((*place, key), _NO_WINDOW)
+    if specialist.draft_model is not None and specialist.engine != "native" and index.has_key(*place, "draft_model"):
+        index.add_problem((*place, "draft_model"), f"must be left out: the {specialist.engine} engine has no weights")
     _check_memory(specialist, place, index)
     _check_adapters(specialist, place, index)
 
@@ -419,9 +425,10 @@ def _needed_files(ensemble: Ensemble) -> Iterator[tuple[KeyPath, Path, Callable[
         place = ("specialists", specialist.name)
         if specialist.addresses:
             continue
-        is_file = specialist.model != schema.DEMO_MODEL and not specialist.model.startswith(HUB_PREFIX)
-        if specialist.engine == "native" and is_file:
-            yield (*place, "model"), Path(specialist.model), _model_problem
+        for key, model in (("model", specialist.model), ("draft_model", specialist.draft_model)):
+            is_file = model not in (None, schema.DEMO_MODEL) and not str(model).startswith(HUB_PREFIX)
+            if specialist.engine == "native" and is_file:
+                yield (*place, key), Path(str(model)), _model_problem
         if specialist.engine == "sim" and specialist.cost_model is not None:
             yield (*place, "cost_model"), Path(specialist.cost_model), _missing_problem
         for name, folder in specialist.adapters.items():

@@ -56,6 +56,26 @@ class TensorNames(NamedTuple):
         return f"layers.{match[1]}.{self.layer[match[2]]}{'_bias' if match[3] == 'bias' else ''}"
 
 
+def check_same_vocabulary(
+    draft: tuple[ModelConfig, Vocabulary], model: tuple[ModelConfig, Vocabulary], source: str
+) -> None:
+    """Raises ModelRefused unless every token means the same in both models, and none has more."""
+    one, other = draft[0].vocab_size, model[0].vocab_size
+    if one != other:
+        raise ModelRefused(
+            f"{source}: as a draft model it must have the vocabulary of the model, but it has {one:,} tokens and the "
+            f"model {other:,}: choose a smaller model of the same family"
+        )
+    mine, theirs = ({**each.tokenizer.get_vocab(), **each.control_ids} for _, each in (draft, model))
+    if mine != theirs:
+        text = next(text for text in (*theirs, *mine) if mine.get(text) != theirs.get(text))
+        shown = f"{text!r:.80} is token {theirs.get(text, 'none')} of the model and {mine.get(text, 'none')} here"
+        raise ModelRefused(
+            f"{source}: as a draft model it must have the tokenizer of the model, but {shown}: choose a smaller model "
+            "of the same family"
+        )
+
+
 def check_config(config: ModelConfig, source: str) -> None:
     if config.attention_layers and config.num_heads % config.num_kv_heads:
         raise ModelRefused(

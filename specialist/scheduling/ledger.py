@@ -19,6 +19,7 @@ from specialist.scheduling.step import (
     Admitted,
     ConversationMissReason,
     Conversations,
+    DraftCount,
     Emitted,
     Event,
     Finished,
@@ -246,8 +247,12 @@ _REMEMBERED = 4  # conversation blocks to remember per block of the pool, to dis
 class Ledger:
     """Tracks live sequences. Only running sequences hold blocks."""
 
-    def __init__(self, pool: BlockPool, states: PureAttention, age_bound: int) -> None:
+    def __init__(
+        self, pool: BlockPool, states: PureAttention, age_bound: int, ended: Callable[[Sequence], None] = lambda _: None
+    ) -> None:
+        """`ended` is called for each sequence that ends. It must not raise."""
         self.pool = pool
+        self._ended = ended
         self.states = states
         self.live: dict[str, Sequence] = {}
         self.waiting = WaitingQueue(order=lambda seq: seq.rank)
@@ -353,8 +358,8 @@ class Ledger:
         was_prefilling = seq.prefilling
         accepted = accept(row, sampled) if num_drafts else sampled
         emitted, reason = self._cut_at_end(seq, accepted)
-        seq.num_drafted += num_drafts
-        seq.num_accepted += min(len(accepted) - 1, len(emitted)) if num_drafts else 0
+        if num_drafts:
+            seq.count_drafts(num_drafts, min(len(accepted) - 1, len(emitted)))
         is_first = not seq.num_generated
         seq.append(emitted)
         if is_first and emitted and seq.request.first_deadline is not None:
@@ -415,7 +420,9 @@ class Ledger:
         self.deadlines.discard(seq)
         self.running.discard(seq)
         self._release(seq)
-        self.events.append(Finished(seq.request.request_id, reason, detail, seq.num_drafted, seq.num_accepted))
+        self._ended(seq)
+        drafts = tuple(DraftCount(source, *count) for source, count in seq.drafts.items())
+        self.events.append(Finished(seq.request.request_id, reason, detail, drafts))
         return True
 
     def _release(self, seq: Sequence) -> None:

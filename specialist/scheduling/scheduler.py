@@ -96,7 +96,7 @@ class Scheduler:
         self.hold = hold
         self.states = states or PureAttention(pool)
         self.rows = RowBuilder(pool, proposer, config.max_step_tokens)
-        self.ledger = Ledger(pool, self.states, config.age_bound)
+        self.ledger = Ledger(pool, self.states, config.age_bound, self.rows.ended)
         self.waiting = self.ledger.waiting
         self.running = self.ledger.running
         self.in_flight: Step | None = None
@@ -116,10 +116,11 @@ class Scheduler:
         if self.in_flight is not None:
             raise RuntimeError(f"step {self.in_flight.number} is in flight: commit it first")
         self.expire()
+        began = self.clock.now()
         self.ledger.preempt_suspended()
         self._admit_waiting()
         rows = self._next_rows()
-        return self._launch(rows) if rows else None
+        return self._launch(rows, began) if rows else None
 
     def _admit_waiting(self) -> None:
         while (head := self.waiting.peek()) is not None:
@@ -233,11 +234,11 @@ class Scheduler:
         self._num_preempted += 1
         self.ledger.preempt(victim, cause, beneficiary)
 
-    def _launch(self, rows: list[Row]) -> Step:
+    def _launch(self, rows: list[Row], began: float) -> Step:
         self._count_turn(rows)
         self.num_steps += 1
         self.pool.count_traffic([(row.start, row.start + len(row.tokens)) for row in rows])
-        step = Step(self.num_steps, rows[0].sequence.stack, tuple(rows), self._num_preempted, self.clock.now())
+        step = Step(self.num_steps, rows[0].sequence.stack, tuple(rows), self._num_preempted, began)
         self.in_flight, self._num_preempted = step, 0
         return step
 

@@ -13,7 +13,7 @@ from octet.clock import earliest
 from octet.identity import Lane
 
 if TYPE_CHECKING:
-    from specialist.scheduling.drafting import OwnText
+    from specialist.scheduling.copied_text import OwnText
 
 
 class RequestRefused(ValueError):
@@ -100,6 +100,9 @@ class HiddenSum(Protocol):
 
 
 _SECRET = ("tenant_salt", "session_key")
+
+DraftSource = Literal["own_text", "lane", "model"]
+"""Where drafts come from: the request's own text, other answers of its lane and tenant, or a smaller model."""
 
 FinishReason = Literal["stop", "length", "cancelled", "deadline", "error", "shed"]
 """`shed`: the request was displaced by a more important one, or could no longer meet its deadline."""
@@ -205,9 +208,9 @@ class Sequence:
     num_scheduled  computed by the step in flight: not to be relied on before its commit"""
 
     __slots__ = (
-        *("chain", "draft_window", "finish_reason", "index", "is_urgent", "max_total_tokens", "nearest_deadline"),
-        *("num_accepted", "num_computed", "num_drafted", "num_scheduled", "num_tokens", "own_text", "rank", "request"),
-        *("saved", "snapshot_at"),
+        *("chain", "draft_source", "draft_window", "drafts", "finish_reason", "index", "is_urgent"),
+        *("max_total_tokens", "nearest_deadline", "num_computed", "num_scheduled", "num_tokens", "own_text", "rank"),
+        *("request", "saved", "snapshot_at"),
         *("stack", "state", "suspect", "suspended_for", "table", "times_preempted"),
     )
 
@@ -232,8 +235,8 @@ class Sequence:
         self.num_tokens = len(chain)
         self.num_computed = 0
         self.num_scheduled = 0
-        self.num_drafted = 0  # tokens that were guessed
-        self.num_accepted = 0  # those that were right
+        self.drafts: dict[DraftSource, tuple[int, int]] = {}  # tokens that were guessed, and those that were right
+        self.draft_source: DraftSource = "own_text"  # of the newest drafts; set by the proposer
         self.own_text: OwnText | None = None  # set by the proposer that copies from it
         self.table: BlockTable | None = None
         self.times_preempted = 0
@@ -277,6 +280,14 @@ class Sequence:
         """Slots that the sequence needs before it may run: known tokens, the next one, and the draft window, as far as
         the answer may reach."""
         return max(self.num_tokens + 1, min(self.num_tokens + 1 + self.draft_window, self.max_total_tokens))
+
+    @property
+    def num_accepted(self) -> int:
+        return sum(accepted for _, accepted in self.drafts.values())
+
+    def count_drafts(self, num_drafted: int, num_accepted: int) -> None:
+        drafted, accepted = self.drafts.get(self.draft_source, (0, 0))
+        self.drafts[self.draft_source] = drafted + num_drafted, accepted + num_accepted
 
     def running_table(self) -> BlockTable:
         if self.table is None:

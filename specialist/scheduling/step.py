@@ -9,7 +9,7 @@ from math import inf
 from typing import Literal, NamedTuple, Protocol
 
 from kvpool import AdmissionPlan, BlockKey, BlockPool, BlockTable, TokenChain, as_tokens
-from specialist.scheduling.sequence import FinishReason, SampledLogprobs, Sequence
+from specialist.scheduling.sequence import DraftSource, FinishReason, SampledLogprobs, Sequence
 
 ConversationMissReason = Literal[
     "", "first_time", "evicted", "other_adapter", "diverged", "cache_off", "no_session", "no_boundary"
@@ -109,12 +109,25 @@ class Emitted(NamedTuple):
     logprobs: tuple[SampledLogprobs, ...] = ()  # one for each token, if the request asked for them
 
 
+class DraftCount(NamedTuple):
+    source: DraftSource
+    num_drafted: int  # tokens that were guessed
+    num_accepted: int  # those that were right, so that they took no step of their own
+
+
 class Finished(NamedTuple):
     request_id: str
     reason: FinishReason
     detail: str
-    num_drafted: int = 0  # tokens that were guessed
-    num_accepted: int = 0  # those that were right, so that they took no step of their own
+    drafts: tuple[DraftCount, ...] = ()  # by their source
+
+    @property
+    def num_drafted(self) -> int:
+        return sum(count.num_drafted for count in self.drafts)
+
+    @property
+    def num_accepted(self) -> int:
+        return sum(count.num_accepted for count in self.drafts)
 
 
 Event = Submitted | Admitted | Preempted | Emitted | Finished
@@ -146,7 +159,7 @@ class Step:
     adapters: tuple[str, ...]  # the adapter stack that all rows share; empty if the engine mixes stacks
     rows: tuple[Row, ...]
     num_preempted: int  # sequences preempted to make this step possible
-    started_at: float
+    started_at: float  # before its drafts were guessed
 
     @property
     def mode(self) -> Mode:
@@ -197,10 +210,13 @@ class Rollback(NamedTuple):
 class Proposer(Protocol):
     def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> Mapping[Sequence, Tokens[int]]:
         """Guess which tokens may follow those of each sequence: at most its limit, and at most `most` in all. The step
-        has `num_rows` rows. The sequences must not be changed, except for their `own_text`."""
+        has `num_rows` rows. The sequences must not be changed, except for their `own_text` and `draft_source`."""
 
     def observe(self, num_tokens: int, seconds: float) -> None:
-        """Learn how long a step of decode rows took, of `num_tokens` with their drafts."""
+        """Learn how long a step of decode rows took, of `num_tokens` with their drafts. `seconds` include `propose`."""
+
+    def ended(self, seq: Sequence) -> None:
+        """Learn that the sequence has ended, and forget it."""
 
 
 def accept(row: Row, sampled: tuple[int, ...]) -> tuple[int, ...]:
@@ -252,6 +268,14 @@ class RowBuilder:
             return
         try:
             self._proposer.observe(step.num_tokens, seconds)
+        except Exception:
+            self.num_failed_proposals += 1
+
+    def ended(self, seq: Sequence) -> None:
+        if self._proposer is None:
+            return
+        try:
+            self._proposer.ended(seq)
         except Exception:
             self.num_failed_proposals += 1
 

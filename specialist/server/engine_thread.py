@@ -230,6 +230,7 @@ class EngineThread:
     def _finish(self, served: ServedRequest, event: Finished) -> None:
         del self._served[event.request_id]
         self._meter.record_end(event)
+        self.counters.count_drafts(event)
         if event.reason == "error":
             _log.error("request %s failed: %s", served.public_id, event.detail, extra=served.log_fields)
         try:

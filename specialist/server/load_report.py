@@ -17,7 +17,7 @@ from octet.telemetry import distributions
 from octet.telemetry.distributions import Histogram
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.scheduler import Scheduler
-from specialist.scheduling.sequence import FinishReason
+from specialist.scheduling.sequence import DraftSource, FinishReason
 from specialist.scheduling.step import Admitted, Finished, Mode, PreemptionCause, Step
 from specialist.server.replica import AssembledReplica
 from specialist.server.served_request import RequestUsage
@@ -43,6 +43,8 @@ class EngineCounters:
         self.finished: Counter[str] = _zeroed(FinishReason)
         self.preempted: Counter[str] = _zeroed(PreemptionCause)
         self.prompt_tokens = self.cached_tokens = self.completion_tokens = 0
+        self.drafted: Counter[str] = _zeroed(DraftSource)  # tokens that steps guessed ahead, by source
+        self.accepted: Counter[str] = _zeroed(DraftSource)  # how many of them were right
         self.adapter_switches = 0
         self._adapters: tuple[str, ...] = ()
 
@@ -54,6 +56,11 @@ class EngineCounters:
         if step.adapters != self._adapters:
             self._adapters = step.adapters
             self.adapter_switches += 1
+
+    def count_drafts(self, event: Finished) -> None:
+        for source, num_drafted, num_accepted in event.drafts:
+            self.drafted[source] += num_drafted
+            self.accepted[source] += num_accepted
 
     def count_end(self, usage: RequestUsage) -> None:
         self.finished[usage.reason] += 1

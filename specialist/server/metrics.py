@@ -10,6 +10,7 @@ from octet.telemetry.distributions import Histogram
 from octet.telemetry.exposition import FamilyStream, Labels, Sample, counter_family, gauge_family, histogram_family
 from octet.telemetry.trace_export import SpanExporter
 from octet.v1 import specialist_pb2 as wire
+from specialist.scheduling.drafting import DraftProposer
 from specialist.scheduling.ledger import Hybrid
 from specialist.scheduling.scheduler import Scheduler
 from specialist.server.load_report import MODES, EngineCounters
@@ -64,8 +65,7 @@ def _engine_source(families: _SpecialistFamilies, service: SpecialistService) ->
     yield families.gauge("step_under_way_seconds", text, step_seconds)
     text = "Step results that arrived late or twice and were ignored."
     yield families.counter("stale_commits_total", text, scheduler.num_stale_commits)
-    text = "Steps without drafts because the proposer of drafts failed."
-    yield families.counter("failed_proposals_total", text, scheduler.rows.num_failed_proposals)
+    yield from _draft_families(families, counters, scheduler, service.replica.proposer)
     text = "Saved recurrent states that could not be used."
     yield families.counter("unusable_snapshots_total", text, scheduler.num_unusable_snapshots)
     yield from _request_families(families, counters)
@@ -83,6 +83,30 @@ def _step_families(families: _SpecialistFamilies, counters: EngineCounters) -> I
     )
     text = "Steps whose adapters differ from the previous step's."
     yield families.counter("adapter_switches_total", text, counters.adapter_switches)
+
+
+def _draft_families(
+    families: _SpecialistFamilies, counters: EngineCounters, scheduler: Scheduler, proposer: DraftProposer | None
+) -> Iterator[Metric]:
+    text = "Steps without drafts because their proposer failed, or without those of the draft model because it failed."
+    num_failed = 0 if proposer is None else proposer.num_failed
+    yield families.counter("failed_proposals_total", text, scheduler.rows.num_failed_proposals + num_failed)
+    drafts: list[Sample] = []
+    for source, num_drafted in list(counters.drafted.items()):
+        num_accepted = counters.accepted[source]
+        drafts += [((source, "accepted"), num_accepted), ((source, "rejected"), num_drafted - num_accepted)]
+    text = "Drafts (tokens that steps guessed ahead) of requests that have ended, by source: own_text, lane (other "
+    text += "answers of the same lane and tenant), model (the draft model); accepted (right) or rejected."
+    yield families.counters("draft_tokens_total", text, ("source", "result"), drafts)
+    lane = None if proposer is None else proposer.lane
+    text = "Bytes of ended answers that are kept as sources of drafts, with their index; at most 32 MiB."
+    yield families.gauge("lane_text_bytes", text, 0 if lane is None else lane.num_bytes)
+    model = None if proposer is None or proposer.model is None else proposer.model.model
+    text = "Seconds that the draft model computed."
+    yield families.counter("draft_model_seconds_total", text, 0.0 if model is None else model.seconds)
+    used, free = (0, 0) if model is None else (model.pool.num_used, model.pool.num_free)
+    text = "Blocks of the draft model's KV pool: free (also those with reusable content), used."
+    yield families.gauges("draft_kv_blocks", text, ("state",), [(("free",), free), (("used",), used)])
 
 
 def _request_families(families: _SpecialistFamilies, counters: EngineCounters) -> Iterator[Metric]:
@@ -154,10 +178,6 @@ def _load_source(families: _SpecialistFamilies, service: SpecialistService) -> F
     blocks = [(("free",), report.blocks.free), (("cached",), report.blocks.cached), (("used",), report.blocks.used)]
     text = "Blocks of the KV pool: free, cached (unused but reusable), used."
     yield families.gauges("kv_blocks", text, ("state",), blocks)
-    rejected = report.drafted_tokens - report.accepted_tokens
-    drafts = [(("accepted",), report.accepted_tokens), (("rejected",), rejected)]
-    text = "Drafts (tokens that steps guessed ahead) of requests that have ended: accepted (right) or rejected."
-    yield families.counters("draft_tokens_total", text, ("result",), drafts)
     yield from _forecast_families(families, report, margin)
     yield families.gauge("adapters", "Loaded adapters.", len(report.adapters))
     adapters = [((each.name, each.digest[:_DIGEST_DIGITS]), 1.0) for each in report.adapters]

@@ -1,6 +1,6 @@
 """Opens the models and adapters that a configuration names, with the code of a replica, but without reading weights."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -13,7 +13,7 @@ from specialist.engines.native.gpu_memory import MARGIN, weight_bytes
 from specialist.engines.native.recurrent_state import share_states
 from specialist.engines.native.settings import NativeSettings
 from specialist.models.checkpoint import ModelConfig
-from specialist.models.checks import Inspection, check_model_context
+from specialist.models.checks import Inspection, check_model_context, check_same_vocabulary
 from specialist.models.fields import ModelRefused
 from specialist.models.hub import find_files, find_model, model_name
 from specialist.models.open import inspect_model
@@ -35,12 +35,17 @@ def find_model_problems(ensemble: Ensemble, progress: Progress = silent) -> Iter
     """Open each model once and each adapter against its model. Yield, for each problem, the key path and a message
     with the file and the remedy. Models of the hub are downloaded first."""
     specialists = [each for each in ensemble.specialists if each.engine == "native" and not each.addresses]
-    inspected = {model: _inspect(model, progress) for model in dict.fromkeys(each.model for each in specialists)}
+    named = (name for each in specialists for name in (each.model, each.draft_model) if name is not None)
+    inspected = {model: _inspect(model, progress) for model in dict.fromkeys(named)}
     for specialist in specialists:
         model = inspected[specialist.model]
+        draft = None if specialist.draft_model is None else inspected[specialist.draft_model]
         yield from _specialist_problems(specialist, model, progress)
+        if draft is not None:
+            yield from _draft_problems(specialist, draft, model)
         if (card := card_of(specialist)) is not None and model.config is not None:
-            yield from _card_problems(specialist, model.config, card_bytes(card))
+            models = [each.config for each in (model, draft) if each is not None and each.config is not None]
+            yield from _card_problems(specialist, models, card_bytes(card))
 
 
 def _inspect(model: str, progress: Progress) -> Inspection:
@@ -60,12 +65,27 @@ def _inspect(model: str, progress: Progress) -> Inspection:
     return found
 
 
-def _card_problems(specialist: SpecialistConfig, model: ModelConfig, total: int | None) -> Iterator[tuple[Place, str]]:
+def _draft_problems(specialist: SpecialistConfig, draft: Inspection, model: Inspection) -> Iterator[tuple[Place, str]]:
+    place = ("specialists", specialist.name, "draft_model")
+    for problem in draft.problems:
+        yield place, problem
+    if draft.config is None or draft.vocabulary is None or model.config is None or model.vocabulary is None:
+        return
+    try:
+        pairs = (draft.config, draft.vocabulary), (model.config, model.vocabulary)
+        check_same_vocabulary(*pairs, model_name(Path(str(specialist.draft_model))))
+    except ModelRefused as refused:
+        yield place, str(refused)
+
+
+def _card_problems(
+    specialist: SpecialistConfig, models: Sequence[ModelConfig], total: int | None
+) -> Iterator[tuple[Place, str]]:
     """Compare the weights with the replica's share of the card, if this machine has the card."""
     if total is None or specialist.memory_fraction is None:
         return
     share = int(total * specialist.memory_fraction)
-    weights = weight_bytes(model, getattr(torch, specialist.dtype).itemsize)
+    weights = sum(weight_bytes(model, getattr(torch, specialist.dtype).itemsize) for model in models)
     if weights + MARGIN >= share:
         needed = f"{weights / _GIB:.1f} GiB of weights and a margin of {MARGIN / _GIB:.1f} GiB"
         shown = f"{needed} exceed {share / _GIB:.1f} GiB of the card"

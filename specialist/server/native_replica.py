@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -12,20 +13,27 @@ from octet.identity import Lane
 from octet.supervisor.process import call_in_fork
 from octet.v1 import specialist_pb2 as wire
 from specialist.engines.native.create import KernelChoice, SharedParts, create_native, prepare_shared, try_kernels
+from specialist.engines.native.draft_model import create_pair, draft_model
 from specialist.engines.native.engine import Decoder
 from specialist.engines.native.fused_decoder import FusedDecoder
 from specialist.engines.native.recurrent_state import RecurrentState, share_states
 from specialist.engines.native.settings import NativeSettings
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.models.checkpoint import Checkpoint, ModelConfig
-from specialist.models.checks import check_model_context
+from specialist.models.checks import check_draft_model, check_model_context
 from specialist.models.demo import cache_directory, demo_model
 from specialist.models.hub import model_name
 from specialist.models.open import open_checkpoint
 from specialist.models.progress import Progress, silent
 from specialist.scheduling.ledger import Hybrid, PureAttention
 from specialist.scheduling.loop import load_calibrated_prices
-from specialist.server.replica import GPU_STEP_TOKENS, MAX_STEP_TOKENS, AssembledReplica, create_scheduler
+from specialist.server.replica import (
+    GPU_STEP_TOKENS,
+    MAX_STEP_TOKENS,
+    AssembledReplica,
+    create_proposer,
+    create_scheduler,
+)
 from specialist.server.settings import ReplicaSettings
 from specialist.text.codec import VocabularyCodec
 from specialist.text.structured_output import GrammarCache
@@ -74,6 +82,14 @@ def create_native_replica(
     return replica_from_checkpoint(open_checkpoint(path, progress), model_name(path), settings, clock, progress)
 
 
+def open_draft(path: Path, checkpoint: Checkpoint, progress: Progress = silent) -> Checkpoint:
+    """Open the draft model of a model. Raises ModelRefused, also if their vocabularies differ."""
+    draft = open_checkpoint(path, progress)
+    pairs = [(each.config, each.vocabulary) for each in (draft, checkpoint)]
+    check_draft_model(pairs[0], pairs[1], model_name(path))
+    return draft
+
+
 def replica_from_checkpoint(
     checkpoint: Checkpoint,
     model_name: str,
@@ -81,14 +97,28 @@ def replica_from_checkpoint(
     clock: Clock,
     progress: Progress = silent,
     shared: SharedModel | None = None,
+    draft: Checkpoint | None = None,
 ) -> AssembledReplica:
+    """`draft` is an opened draft model; by default, the one that the settings name is opened."""
     check_model_context(checkpoint.config, settings.context)
     context = settings.context or checkpoint.config.context
-    made = create_native(checkpoint, native_settings(settings), progress, None if shared is None else shared.parts)
+    native, parts = native_settings(settings), None if shared is None else shared.parts
+    if draft is None and settings.draft_model is not None and settings.draft_window:
+        draft = open_draft(settings.draft_model, checkpoint, progress)
+    if draft is None:
+        made, small = create_native(checkpoint, native, progress, parts), None
+    else:
+        made, small = create_pair(checkpoint, draft, native, progress, parts)
     lane = Lane(settings.name, checkpoint.revision)
     decoder = made.engine.decoder
     pool = BlockPool(decoder.num_blocks, decoder.block_size, prefix_cache=settings.prefix_cache)
     states, max_running = _states(decoder, checkpoint.config, pool, settings)
+    kernels = [wire.Kernel(op="linear", choice=made.choice.kernel, why=made.choice.why)]
+    model = None
+    if small is not None and draft is not None:
+        model = draft_model(small, draft, native.max_tokens, clock, prefix_cache=settings.prefix_cache)
+        kernels.append(wire.Kernel(op="draft model", choice=small.choice.kernel, why=small.choice.why))
+    proposer = create_proposer(settings, model)
     return AssembledReplica(
         lane=lane,
         scheduler=create_scheduler(
@@ -100,6 +130,7 @@ def replica_from_checkpoint(
             mixes_adapters=made.engine.mixes_adapters,
             states=states,
             max_running=max_running,
+            proposer=proposer,
         ),
         engine=made.engine,
         clock=clock,
@@ -108,10 +139,11 @@ def replica_from_checkpoint(
         adapters=made.engine.adapters,
         engine_name="native",
         model=wire.Model(name=model_name, **{field: getattr(checkpoint.config, field) for field in _MODEL_FIELDS}),
-        kernels=(wire.Kernel(op="linear", choice=made.choice.kernel, why=made.choice.why),),
+        kernels=tuple(kernels),
         prices=load_calibrated_prices(settings.cost_model),
         context=min(context, pool.num_slots),
         draft_window=settings.draft_window,
+        proposer=proposer,
     )
 
 

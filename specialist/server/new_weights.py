@@ -1,6 +1,6 @@
 """Weights that start beside a specialist's running ones: checks before they are opened, and the replica."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +42,8 @@ def assemble_new_weights(
         if weights.like:
             check_alike(path, find_model(weights.like, progress))
         settings = replace(settings_of(replace(specialist, model=str(path), adapters=adapters)), kernel=kernel)
-        check_memory(path, _pool_bytes(path, settings) if settings.device == "cpu" else 0)
+        paths = [path] if settings.draft_model is None else [path, settings.draft_model]
+        check_memory(paths, _pool_bytes(path, settings) if settings.device == "cpu" else 0)
         replica = assemble_replica(settings, SystemClock(), progress)
     if weights.revision not in ("", replica.lane.revision):
         raise ModelRefused(f"{path}: the digest is {replica.lane.revision}, but {weights.revision} is expected")
@@ -72,14 +73,14 @@ def check_alike(path: Path, other: Path) -> None:
         raise ModelRefused(f"{path}: its tokenizer differs from that of the serving weights")
 
 
-def check_memory(path: Path, kv_bytes: int) -> None:
-    """Raises MemoryError if the weights and the KV pool exceed the free memory."""
-    files = path.iterdir() if path.is_dir() else [path]
+def check_memory(paths: Sequence[Path], kv_bytes: int) -> None:
+    """Raises MemoryError if the weights of a model (and its draft model) and the KV pool exceed the free memory."""
+    files = [file for path in paths for file in (path.iterdir() if path.is_dir() else [path])]
     needed = kv_bytes + sum(each.stat().st_size for each in files if each.is_file())
     free = free_memory()
     if free is not None and needed > free:
         shown = f"{needed >> 20:,} MiB are needed beside the running weights, and {free >> 20:,} MiB are free"
-        raise MemoryError(f"{path}: {shown}")
+        raise MemoryError(f"{paths[0]}: {shown}")
 
 
 def free_memory() -> int | None:

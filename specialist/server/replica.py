@@ -16,7 +16,9 @@ from specialist.engines.native.settings import DEFAULT_KV_BYTES
 from specialist.engines.sim.engine import CostModel, FaultSource, SimEngine, SimModel, cost_model_from_json, no_faults
 from specialist.engines.sim.vocabulary import NUM_SAMPLED, sim_vocabulary
 from specialist.models.progress import Progress, silent
-from specialist.scheduling.drafting import OwnTextProposer
+from specialist.scheduling.copied_text import LaneTexts
+from specialist.scheduling.draft_model import DraftModel
+from specialist.scheduling.drafting import DraftProposer
 from specialist.scheduling.ledger import PureAttention
 from specialist.scheduling.loop import prices_from_cost_model
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig
@@ -52,6 +54,7 @@ class AssembledReplica:
     prices: StepPrices | None  # calibrated step costs, if there are any
     context: int  # tokens, prompt and answer together; limited by the model and by the pool
     draft_window: int = 0  # the most tokens that a step guesses ahead for a request
+    proposer: DraftProposer | None = None  # the scheduler's; None if it guesses none
 
 
 def assemble_replica(
@@ -81,6 +84,7 @@ def create_scheduler(
     mixes_adapters: bool = False,
     states: PureAttention | None = None,
     max_running: int | None = None,
+    proposer: DraftProposer | None = None,
 ) -> Scheduler:
     """`max_running`: fewer than configured, if memory limits it."""
     first, most = _FIRST_CHUNK_TOKENS, MAX_STEP_TOKENS
@@ -94,9 +98,15 @@ def create_scheduler(
         mixes_adapters=mixes_adapters,
     )
     budget = TimedBudget(settings.itl_seconds, first_guess=first, most=most)
-    proposer = OwnTextProposer() if settings.draft_window else None
     hold = PrefillHold(settings.itl_seconds)
     return Scheduler(pool, config, clock, budget=budget, states=states, proposer=proposer, hold=hold)
+
+
+def create_proposer(settings: ReplicaSettings, model: DraftModel | None = None) -> DraftProposer | None:
+    """Return what proposes drafts to the replica's scheduler; None if it is to guess none."""
+    if not settings.draft_window:
+        return None
+    return DraftProposer(LaneTexts() if settings.draft_lane else None, model)
 
 
 def create_sim_replica(
@@ -110,9 +120,10 @@ def create_sim_replica(
     size = settings.block_size
     num_blocks = settings.num_blocks or max(1, (settings.kv_bytes or DEFAULT_KV_BYTES) // (TOKEN_BYTES * size))
     pool = BlockPool(num_blocks + 1, size, prefix_cache=settings.prefix_cache)
+    proposer = create_proposer(settings)
     return AssembledReplica(
         lane=lane,
-        scheduler=create_scheduler(pool, lane, settings, clock, kv_dtype="sim"),
+        scheduler=create_scheduler(pool, lane, settings, clock, kv_dtype="sim", proposer=proposer),
         engine=SimEngine(SimModel(NUM_SAMPLED), cost, clock, num_blocks=num_blocks + 1, block_size=size, faults=faults),
         clock=clock,
         codec=codec,
@@ -124,6 +135,7 @@ def create_sim_replica(
         prices=prices_from_cost_model(cost),
         context=min(context, pool.num_slots),
         draft_window=settings.draft_window,
+        proposer=proposer,
     )
 
 

@@ -19,7 +19,7 @@ from octet.supervisor.weights_processes import MakeReplica
 from octet.telemetry.logs import set_up_logging
 from specialist.engines.native.settings import KernelName
 from specialist.models.fields import ModelRefused
-from specialist.models.hub import Kind, find_files
+from specialist.models.hub import Kind, find_files, find_model
 from specialist.models.progress import Progress, bar
 from specialist.server.settings import ReplicaSettings, ServiceSettings
 
@@ -58,7 +58,8 @@ def _fetch_from_hub(places: Sequence[ReplicaPlacement], progress: Progress) -> l
     """Download what the hub has, and put local paths in its place. Downloads run in a forked process: their threads
     must be gone before replicas are forked from this one."""
     specialists = [place.specialist for place in places if place.specialist.engine == "native"]
-    wanted: dict[str, Kind] = {each.model: "model" for each in specialists}
+    models = (model for each in specialists for model in (each.model, each.draft_model) if model is not None)
+    wanted: dict[str, Kind] = dict.fromkeys(models, "model")
     wanted |= dict.fromkeys((path for each in specialists for path in each.adapters.values()), "adapter")
     wanted = {text: kind for text, kind in wanted.items() if parse_hub_reference(text) is not None}
     if not wanted:
@@ -78,7 +79,9 @@ def _fetch_from_hub(places: Sequence[ReplicaPlacement], progress: Progress) -> l
 
     def localize(specialist: SpecialistConfig) -> SpecialistConfig:
         adapters = {name: found.get(path, path) for name, path in specialist.adapters.items()}
-        return replace(specialist, model=found.get(specialist.model, specialist.model), adapters=adapters)
+        model, draft = found.get(specialist.model, specialist.model), specialist.draft_model
+        draft = draft if draft is None else found.get(draft, draft)
+        return replace(specialist, model=model, draft_model=draft, adapters=adapters)
 
     return [replace(place, specialist=localize(place.specialist)) for place in places]
 
@@ -166,6 +169,8 @@ def _replica_settings(specialist: SpecialistConfig) -> ReplicaSettings:
         block_size=specialist.block_size,
         max_running=specialist.max_running,
         draft_window=specialist.draft_window,
+        draft_lane=specialist.draft_lane,
+        draft_model=None if specialist.draft_model is None else find_model(specialist.draft_model),
         context=specialist.context,
         threads=specialist.threads,
         cost_model=None if specialist.cost_model is None else Path(specialist.cost_model),

@@ -40,6 +40,8 @@ class ReplicaSettings:
     kernel: KernelName | Literal["auto"] = "auto"
     threads: int = 0  # 0: one for each CPU that this process may use
     draft_window: int = 0  # the most tokens that a step guesses ahead for a request
+    draft_lane: bool = False  # whether it guesses from other answers of the same lane and tenant, too
+    draft_model: Path | None = None  # a smaller model with the same vocabulary that guesses, too
     itl_seconds: float = 0.1  # how long one chunk of a prompt may delay the requests that decode
     cost_model: Path | None = None
     """A calibration file from `octet bench engine --calibrate`: step times for the sim engine, and the first estimates

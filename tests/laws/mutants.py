@@ -12,9 +12,12 @@ import pytest
 
 import kvpool.chain
 import kvpool.pool
+import specialist.scheduling.copied_text
 import specialist.scheduling.ledger
 import specialist.scheduling.scheduler
-from specialist.engines.sim.engine import SimState
+from specialist.engines.sim.engine import SimEngine, SimState
+from specialist.scheduling.draft_model import DraftModel
+from specialist.scheduling.drafting import DraftProposer
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,17 @@ MORE = (
         "seq.reserve",
         "seq.num_tokens + 1",
     ),
+    Mutant("noise not shared between draft and check", SimEngine, "_compute", "position + 1,", "row.stop,"),
+    Mutant("stale suffix index", DraftProposer, "_own_text", "text.extend(known[len(text) :])", "pass"),
+    Mutant(
+        "drafts from another tenant",
+        specialist.scheduling.copied_text.LaneTexts,
+        "find",
+        "self._ends.get(root, {}).get(newest.tobytes())",
+        "next((each[key] for each in self._ends.values() if (key := newest.tobytes()) in each), None)",
+    ),
+    Mutant("a draft model keeps wrong guesses", DraftModel, "_follow", "if not is_right:", "if False:"),
+    Mutant("a draft model keeps what has ended", DraftProposer, "ended", "self.model.model.forget(seq)", "pass"),
     Mutant(
         "newest in line first",
         LEDGER,

@@ -4,15 +4,41 @@ from collections.abc import Mapping
 from random import Random
 
 from specialist.engines.sim.engine import SimModel
-from specialist.scheduling.drafting import OwnTextProposer
+from specialist.scheduling.drafting import DraftProposer
 from specialist.scheduling.sequence import Request, Sequence
 
 
-class EagerProposer(OwnTextProposer):
-    """Proposes every token that the request's own text lets expect, whatever it costs."""
+class EagerProposer(DraftProposer):
+    """Proposes every token that a text lets expect, or else that the draft model guesses, whatever it costs."""
 
     def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
-        return {seq: self._read(seq).expected(limit) for seq, limit in limits.items()}
+        texts = {seq: text for seq in limits if (text := self._likelier_text(seq)).match}
+        for seq, text in texts.items():
+            seq.draft_source = text.source
+        drafts = {seq: text.expected(limits[seq]) for seq, text in texts.items()}
+        return drafts | self._guesses({seq: limit for seq, limit in limits.items() if seq not in texts})
+
+    def _guesses(self, limits: Mapping[Sequence, int]) -> dict[Sequence, tuple[int, ...]]:
+        if self.model is None:
+            return {}
+        model = self.model.model
+        limits = {seq: n for seq, limit in limits.items() if (n := min(limit, model.context - seq.num_tokens)) > 0}
+        try:
+            model.read(list(limits), 3)
+            guesses = model.guess({seq: limit for seq, limit in limits.items() if model.num_unread(seq) < 6})
+        except Exception:
+            model.forget_all()
+            return {}
+        for seq in guesses:
+            seq.draft_source = "model"
+        return guesses
+
+
+class ModelProposer(EagerProposer):
+    """Proposes only what the draft model guesses, whatever it costs."""
+
+    def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
+        return self._guesses(limits)
 
 
 class OracleProposer:
@@ -28,6 +54,8 @@ class OracleProposer:
         self._texts.pop(request_id, None)
 
     def observe(self, num_tokens: int, seconds: float) -> None: ...
+
+    def ended(self, seq: Sequence) -> None: ...
 
     def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
         return {seq: self._guess(seq, limit) for seq, limit in limits.items()}

@@ -9,7 +9,7 @@ from specialist.engines.sim.engine import CostModel, FaultSource, SimEngine, Sim
 from specialist.scheduling.ledger import Hybrid, PureAttention
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
 from specialist.scheduling.sequence import Request
-from specialist.scheduling.step import Emitted, Event, Finished, FixedBudget, Proposer
+from specialist.scheduling.step import Emitted, Event, Finished, FixedBudget, Proposer, RowBuilder
 from tests.laws.scenario import BARE
 
 
@@ -62,6 +62,12 @@ class Replica:
         )
         self.loop = StepLoop(self.scheduler, self.engine)
         self.events: list[Event] = []
+
+    def propose(self, proposer: Proposer) -> None:
+        """Let the scheduler speculate with this proposer. Call this before any request is submitted."""
+        self.scheduler.rows = RowBuilder(self.pool, proposer, self.scheduler.config.max_step_tokens)
+        self.scheduler._speculates = True
+        self.scheduler.ledger._ended = self.scheduler.rows.ended
 
     def run(self, requests: Iterable[Request]) -> dict[str, tuple[int, ...]]:
         """Run all requests to completion. Return the answer to each."""

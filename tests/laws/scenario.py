@@ -1,6 +1,6 @@
 """Random configurations and requests for a run, drawn from a seed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from octet.identity import Lane
@@ -45,9 +45,11 @@ class Setup:
 
 
 class Callers:
-    """Draws requests whose prompts share prefixes, across adapters, tenants and priorities."""
+    """Draws requests whose prompts share prefixes, across adapters, tenants and priorities. If they are `alike`, many
+    have the same prompt, and so the same answer."""
 
-    def __init__(self, rng: Random, vocab_size: int) -> None:
+    def __init__(self, rng: Random, vocab_size: int, *, alike: bool = False) -> None:
+        self._alike = alike
         self._rng = rng
         self._vocab_size = vocab_size
         self._stems = [self._tokens(12) for _ in range(2)]
@@ -57,6 +59,13 @@ class Callers:
         rng = self._rng
         self._count += 1
         stem = rng.choice(self._stems)[: rng.choice((0, 4, 8, 12))]
+        request = self._request(now, stem)
+        if self._alike and stem:
+            request = replace(request, prompt=stem, max_tokens=12, seed=0, draft_window=rng.choice((2, 4)))
+        return request
+
+    def _request(self, now: float, stem: tuple[int, ...]) -> Request:
+        rng = self._rng
         return Request(
             request_id=f"r{self._count}",
             lane=Lane(BARE.specialist, BARE.revision, rng.choice(ADAPTERS[: rng.choice((1, 2, 4))])),

@@ -5,10 +5,13 @@ import hashlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from kvpool import InvariantViolation
+from specialist.scheduling.sequence import DraftSource
+from specialist.scheduling.step import Finished
 from tests.laws.mutants import MORE, THE_SIX, Mutant
 from tests.laws.world import World
 from tests.simulation.laws.scheduler import LawBroken
@@ -84,3 +87,9 @@ def test_histories_are_not_all_alike() -> None:
     assert sum(world.pool.counters.misses["no_boundary"] for world in worlds) > 10
     assert sum(world.scheduler.num_stale_commits for world in worlds) > 10
     assert sum(world.scheduler.num_unusable_snapshots for world in worlds) > 0
+    sources = dict.fromkeys(get_args(DraftSource), 0)
+    for events in (events for world in worlds for _, _, events in world.log):
+        for count in (count for event in events if isinstance(event, Finished) for count in event.drafts):
+            sources[count.source] += count.num_accepted
+    assert min(sources.values()) > 10
+    assert sum(world.copies.num_copied for world in worlds if world.copies is not None) > 10

@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 
 from octet.identity import Lane
 from specialist.engines.sim.engine import SimModel
+from specialist.scheduling.copied_text import LaneTexts
 from specialist.scheduling.sequence import Request
 from specialist.scheduling.step import Admitted, Preempted
-from tests.laws.oracle import OracleProposer
+from tests.laws.oracle import EagerProposer, ModelProposer, OracleProposer
 from tests.laws.replica import Replica, Shape
 from tests.laws.scenario import ADAPTERS, BARE, STOP
+from tests.laws.small_model import small_model
 
 stems = st.sampled_from([(5, 6, 7, 8, 9, 10, 11, 12, 13), (5, 6, 7, 8), (3,), ()])
 tails = st.lists(st.integers(1, 96), min_size=1, max_size=6).map(tuple)
@@ -53,13 +55,20 @@ def oracle_for(requests: list[Request], model: SimModel) -> OracleProposer:
 
 
 @settings(max_examples=150)
-@given(workloads(), shapes, st.booleans(), st.booleans())
+@given(workloads(), shapes, st.booleans(), st.sampled_from(["none", "oracle", "lane", "model"]))
 def test_same_answer_for_every_configuration_of_a_replica(
-    requests: list[Request], shape: Shape, hybrid: bool, speculate: bool
+    requests: list[Request], shape: Shape, hybrid: bool, drafts: str
 ) -> None:
     shape = Shape(**{name: getattr(shape, name) for name in Shape.__slots__} | {"hybrid": hybrid})
     model = SimModel(hybrid=hybrid)
-    replica = Replica(shape, proposer=oracle_for(requests, model) if speculate else None)
+    replica = Replica(shape, proposer=EagerProposer(LaneTexts()) if drafts == "lane" else None)
+    match drafts:
+        case "oracle":
+            replica.propose(oracle_for(requests, model))
+        case "model":
+            replica.propose(
+                ModelProposer(None, small_model(model, replica.clock, num_blocks=12, block_size=shape.block_size))
+            )
     assert replica.run(requests) == {request.request_id: model.answer(request) for request in requests}
     assert replica.pool.num_free == replica.pool.capacity
 

@@ -16,12 +16,16 @@ from specialist.engines.sim.engine import (
     SimSnapshot,
     SimState,
 )
+from specialist.scheduling.copied_text import LaneTexts
+from specialist.scheduling.draft_model import DraftModel
 from specialist.scheduling.ledger import Hybrid, PureAttention
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
 from specialist.scheduling.sequence import FinishReason, PromptTooLarge
-from specialist.scheduling.step import Event, Finished, FixedBudget, Step, TimedBudget
-from tests.laws.oracle import EagerProposer, OracleProposer
+from specialist.scheduling.step import Event, Finished, FixedBudget, Proposer, Step, TimedBudget
+from tests.laws.copies import CopyLaws
+from tests.laws.oracle import EagerProposer, ModelProposer, OracleProposer
 from tests.laws.scenario import BARE, Callers, Setup
+from tests.laws.small_model import check_followers, small_model
 from tests.simulation.laws.scheduler import LawBroken, Laws, require
 
 ENDS: tuple[FinishReason, ...] = ("cancelled", "cancelled", "error")
@@ -35,11 +39,23 @@ class World:
         self.setup = setup = Setup.draw(self.rng)
         self.clock = ManualClock()
         copies = seed % 5 == 4  # two tokens: texts repeat themselves, so that drafts can be copied from them
+        self.lane_texts = LaneTexts(most_bytes=1 << 16) if seed % 5 == 3 else None
+        self.small: DraftModel | None = None
         self.model = SimModel(2 if copies else 97, hybrid=setup.hybrid)
-        self.callers = Callers(self.rng, self.model.vocab_size)
+        self.callers = Callers(self.rng, self.model.vocab_size, alike=self.lane_texts is not None)
         self.proposer = OracleProposer(self.rng, self.model)
         self.pool = BlockPool(setup.num_blocks, setup.block_size, prefix_cache=setup.prefix_cache)
         self.fault_rate = setup.fault_rate
+        if seed % 5 == 1:
+            self.small = small_model(
+                self.model,
+                self.clock,
+                num_blocks=self.rng.choice((2, 9, 40)),
+                block_size=setup.block_size,
+                errs=5,
+                faults=self._fault,
+                prefix_cache=setup.prefix_cache,
+            )
         self.engine = SimEngine(
             self.model,
             CostModel(),
@@ -53,6 +69,7 @@ class World:
         self.scheduler = self._scheduler()
         self.loop = StepLoop(self.scheduler, self.engine)
         self.laws = Laws(self.scheduler, self.engine, self.model)
+        self.copies = CopyLaws() if copies or self.lane_texts is not None else None
         self.log: list[tuple[float, str, list[Event]]] = []
 
     def run(self, num_events: int) -> "World":
@@ -127,6 +144,8 @@ class World:
             return
         require(fits, "a request that never fits is refused", request)
         self.laws.submitted(request)
+        if self.copies is not None:
+            self.copies.submitted(self.scheduler.ledger.live[request.request_id])
         self.proposer.learn(request, self.laws.answers[request.request_id])
         self._observe(f"submit {request.request_id}")
 
@@ -137,6 +156,8 @@ class World:
             self._observe("idle")
             return False
         self.laws.assembled(step)
+        if self.copies is not None:
+            self.copies.assembled(step)
         if interrupted:
             for row in step.rows:
                 if self.rng.random() < 0.4:
@@ -177,9 +198,13 @@ class World:
     def _observe(self, what: str) -> None:
         events = self.scheduler.take_events()
         self.laws.after_event(events)
+        if self.small is not None:
+            check_followers(self.small, self.scheduler.ledger.live.values())
         for event in events:
             if isinstance(event, Finished):
                 self.proposer.forget(event.request_id)
+                if self.copies is not None:
+                    self.copies.ended(event.request_id)
         self.log.append((self.clock.now(), what, events))
 
     def _describe(self, step: Step) -> str:
@@ -208,8 +233,14 @@ class World:
             self.clock,
             budget=timed if setup.chunk_tokens is None else FixedBudget(setup.chunk_tokens),
             states=self.states,
-            proposer=EagerProposer() if self.model.vocab_size == 2 else self.proposer,
+            proposer=self._proposer(),
         )
+
+    def _proposer(self) -> Proposer:
+        if self.small is not None:
+            return ModelProposer(None, self.small)
+        copies = self.model.vocab_size == 2 or self.lane_texts is not None
+        return EagerProposer(self.lane_texts) if copies else self.proposer
 
     def _new_state(self) -> SimState:
         return ForgetfulState(self.engine.memory, self.rng)

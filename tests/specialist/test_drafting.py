@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from admission.forecast.bookings import Admit, BookedRequest
 from admission.forecast.simulated_pool import SimulatedRequest
 from specialist.engines.sim.engine import CostModel, SimModel
-from specialist.scheduling.drafting import HitRates, OwnText, OwnTextProposer, StepCost
+from specialist.scheduling.copied_text import HitRates, OwnText
+from specialist.scheduling.drafting import DraftProposer
 from specialist.scheduling.loop import ReplicaCore, make_booking
 from specialist.scheduling.sequence import Request, Sequence
 from specialist.scheduling.step import Finished
+from specialist.scheduling.step_cost import StepCost
 from tests.laws.oracle import EagerProposer
 from tests.laws.replica import Replica, Shape
 from tests.laws.scenario import BARE
@@ -205,7 +207,7 @@ def test_copied_drafts_change_no_answer(
     """With two or three tokens, a text often repeats itself and then goes on differently, or stops."""
     model, stop_ids = SimModel(vocab_size=3 if may_stop else 2, hybrid=hybrid), frozenset({2})
     shape = Shape(num_blocks=num_blocks, hybrid=hybrid, chunk_tokens=chunk_tokens, prefix_cache=prefix_cache)
-    replica = Replica(shape, proposer=EagerProposer() if eager else OwnTextProposer(), model=model)
+    replica = Replica(shape, proposer=EagerProposer() if eager else DraftProposer(), model=model)
     requests = [
         Request(f"r{i}", BARE, _within(model, prompt), most, priority, stop_ids=stop_ids, draft_window=window)
         for i, (prompt, most, window, priority) in enumerate(asked)
@@ -220,7 +222,7 @@ def test_copied_drafts_change_no_answer(
             assert row.num_drafts <= seq.draft_window and row.stop < seq.max_total_tokens
             if seq.own_text is not None and row.num_drafts:
                 known = list(seq.chain.view())
-                assert list(seq.own_text._tokens) == known[: len(seq.own_text)] == known[: row.stop - row.num_drafts]
+                assert list(seq.own_text._text) == known[: len(seq.own_text)] == known[: row.stop - row.num_drafts]
     replica.events += replica.scheduler.take_events()
     assert replica.answers() == {each.request_id: model.answer(each) for each in requests}
     assert replica.pool.num_free == replica.pool.capacity
@@ -233,7 +235,7 @@ def test_copied_drafts_change_no_answer(
 @pytest.mark.parametrize("window", [0, 8])
 def test_drafts_that_are_right_save_steps(window: int) -> None:
     model = SimModel(vocab_size=1)
-    replica = Replica(Shape(chunk_tokens=64), proposer=OwnTextProposer(), model=model)
+    replica = Replica(Shape(chunk_tokens=64), proposer=DraftProposer(), model=model)
     request = Request("r", BARE, (0,) * 8, 60, draft_window=window)
     assert replica.run([request]) == {"r": model.answer(request)}
     (end,) = [event for event in replica.events if isinstance(event, Finished)]
@@ -254,7 +256,7 @@ def test_a_step_computes_no_more_tokens_than_the_engine_can() -> None:
 
 def test_drafts_that_do_not_pay_are_not_checked() -> None:
     """Each token costs as much as a step."""
-    proposer, num_rows = OwnTextProposer(), 4
+    proposer, num_rows = DraftProposer(), 4
     for _ in range(50):
         for num_tokens in (4, 8, 12):
             proposer.observe(num_tokens, 0.01 * num_tokens)
@@ -273,7 +275,7 @@ def test_drafts_that_do_not_pay_are_not_checked() -> None:
 
 def test_forecasts_know_that_guesses_save_steps() -> None:
     cost = replace(CostModel(), decode_token=1e-5)
-    replica = Replica(Shape(chunk_tokens=64), proposer=OwnTextProposer(), model=SimModel(vocab_size=1), cost=cost)
+    replica = Replica(Shape(chunk_tokens=64), proposer=DraftProposer(), model=SimModel(vocab_size=1), cost=cost)
     core, errors = ReplicaCore(replica.scheduler, replica.engine), list[float]()
     for i in range(40):
         began = core.clock.now()
@@ -290,7 +292,7 @@ def test_forecasts_know_that_guesses_save_steps() -> None:
 def test_deadlines_do_not_count_on_drafts() -> None:
     """One request that repeats itself makes steps keep several tokens. Those that come next repeat nothing."""
     cost = CostModel(decode_step=0.03, decode_token=1e-5)
-    proposer, model = OwnTextProposer(), TwoFacedModel()
+    proposer, model = DraftProposer(), TwoFacedModel()
     replica = Replica(Shape(chunk_tokens=64, num_blocks=512, max_running=16), proposer=proposer, model=model, cost=cost)
     core = ReplicaCore(replica.scheduler, replica.engine)
     for i in range(3):
@@ -339,7 +341,7 @@ def test_drafts_beyond_the_end_of_an_answer_are_not_accepted() -> None:
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 64))
 def test_the_forecast_keeps_the_room_that_the_scheduler_keeps(num_prompt: int, most: int, window: int) -> None:
-    replica = Replica(Shape(), proposer=OwnTextProposer(), model=SimModel())
+    replica = Replica(Shape(), proposer=DraftProposer(), model=SimModel())
     request = Request("r", BARE, (1,) * num_prompt, most, draft_window=window)
     replica.scheduler.submit(request)
     seq, booked = replica.scheduler.ledger.live["r"], BookedRequest(make_booking(request), 1)

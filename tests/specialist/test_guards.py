@@ -25,6 +25,8 @@ class FixedProposer:
 
     def observe(self, num_tokens: int, seconds: float) -> None: ...
 
+    def ended(self, seq: Sequence) -> None: ...
+
     def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
         return dict.fromkeys(limits, cast(tuple[int, ...], self._guess))
 

@@ -29,6 +29,8 @@ LONGEST_PROMPT = tuple(range(CAPACITY * BLOCK_SIZE - 1))
 class EchoProposer:
     def observe(self, num_tokens: int, seconds: float) -> None: ...
 
+    def ended(self, seq: Sequence) -> None: ...
+
     def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
         return {seq: self._guess(seq, limit) for seq, limit in limits.items()}
 

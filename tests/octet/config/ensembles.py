@@ -146,6 +146,8 @@ def specialists(draw: st.DrawFn, name: str, all_names: list[str]) -> SpecialistC
         replicas=0 if drawn.addresses else drawn.replicas,
         cost_model=drawn.cost_model if drawn.engine == "sim" else None,
         embeddings=drawn.embeddings and drawn.engine == "native",
+        draft_lane=drawn.draft_lane and drawn.draft_window > 0,
+        draft_model=drawn.draft_model if drawn.draft_window and drawn.engine == "native" else None,
         dtype="float32" if drawn.device == "cpu" else drawn.dtype,
         kv_memory=192 << 20 if has_share else drawn.kv_memory,
         memory_fraction=drawn.memory_fraction if has_share else None,

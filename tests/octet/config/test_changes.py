@@ -36,7 +36,8 @@ DECIDES_NOTHING = {
     *(f"specialists.{key}" for key in (
         "engine", "model", "adapters", "adapter_digests", "replicas", "addresses", "block_size", "kv_memory", "context",
         "state_memory", "device", "dtype", "memory_fraction",
-        "max_running", "max_waiting", "draft_window", "piece_gap", "threads", "cost_model", "verify", "floor",
+        "max_running", "max_waiting", "draft_window", "draft_lane", "draft_model", "piece_gap", "threads",
+        "cost_model", "verify", "floor",
     )),
 }  # fmt: skip
 NOT_LIVE = {"dispatch.transport"}

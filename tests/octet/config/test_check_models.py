@@ -182,3 +182,23 @@ def test_weights_must_fit_into_their_share_of_the_card(
     )
     sizes.clear()  # a machine without this card cannot tell
     assert check(str(config_file(tmp_path, text)), "--models") == 0
+
+
+def test_a_draft_model_must_exist_and_have_the_same_vocabulary(
+    tmp_path: Path, model: ModelConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_model(tmp_path / "small", num_hidden_layers=1)
+    write_model(tmp_path / "other", vocab_size=model.vocab_size + 64)
+    good = config_file(tmp_path, "model: tiny\nspecialists: {a: {draft_window: 4, draft_model: small}}\n")
+    assert check(str(good), "--models") == 0
+    capsys.readouterr()
+    text = (
+        "model: tiny\ndefault: a\ndraft_window: 4\nspecialists:\n  a: {draft_model: gone}\n  b: {draft_model: other}\n"
+    )
+    missing, differs = problems(tmp_path, text, capsys, "--models")
+    assert missing.startswith("5: specialists.a.draft_model cannot be served: DIR/gone: no such file or directory")
+    assert differs == (
+        "6: specialists.b.draft_model cannot be served: other: as a draft model it must have the vocabulary of the "
+        f"model, but it has {model.vocab_size + 64:,} tokens and the model {model.vocab_size:,}: choose a smaller "
+        "model of the same family"
+    )

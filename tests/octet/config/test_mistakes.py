@@ -66,6 +66,13 @@ MISTAKES: list[tuple[str, int | None, str]] = [
     (TWO + "    fallback: sqll\n", 4, "names an unknown specialist 'sqll': did you mean 'sql'?"),
     (ONE + "    context: 600\n    max_tokens: 600\n", 4, "max_tokens (600) must be less than context (600)"),
     (ONE + "    cost_model: costs.json\n", 3, "cost_model is only for the sim engine, but the engine is native"),
+    (ONE + "    draft_model: small\n", 3, "draft_model has no effect while draft_window is 0: set draft_window too"),
+    (
+        ONE + "    engine: sim\n    draft_window: 4\n    draft_model: small\n",
+        5,
+        "draft_model must be left out: the sim engine has no weights",
+    ),
+    (ONE + "    draft_lane: true\n", 3, "draft_lane has no effect while draft_window is 0: set draft_window too"),
     (ONE + "    adapters: tuned\n", 3, "adapters must be a mapping, such as {tuned: path/to/adapter}, got 'tuned'"),
     (ONE + "    use_adapters: [tuned]\n", 3, "names 'tuned', which is not one of its adapters: known here: none"),
     (ONE + "    model: ~no-such-user/x\n", 3, "must be a path whose ~ is a known home folder"),

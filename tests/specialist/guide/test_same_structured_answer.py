@@ -14,9 +14,10 @@ from specialist.scheduling.sequence import Request
 from specialist.scheduling.step import Preempted
 from specialist.text.prompt import Structure
 from specialist.text.structured_output import GrammarCache, Guide
-from tests.laws.oracle import OracleProposer
+from tests.laws.oracle import ModelProposer, OracleProposer
 from tests.laws.replica import Replica, Shape
 from tests.laws.scenario import BARE
+from tests.laws.small_model import small_model
 
 VOCABULARY = sim_vocabulary()
 GRAMMARS = GrammarCache(VOCABULARY, VOCABULARY.tokenizer.get_vocab_size())
@@ -61,15 +62,18 @@ def _request(draw: st.DrawFn, name: str) -> Callable[[], Request]:
 
 
 @settings(max_examples=150)
-@given(workloads(), shapes, st.booleans())
+@given(workloads(), shapes, st.sampled_from(["none", "oracle", "model"]))
 def test_same_answer_for_every_configuration_of_a_replica(
-    workload: list[Callable[[], Request]], shape: Shape, speculate: bool
+    workload: list[Callable[[], Request]], shape: Shape, drafts: str
 ) -> None:
     right = {request.request_id: MODEL.answer(request) for request in (make() for make in workload)}
     proposer = OracleProposer(Random(0), MODEL)
     for make in workload:
         proposer.learn(make(), right[make().request_id])
-    replica = Replica(shape, proposer=proposer if speculate else None, model=MODEL)
+    replica = Replica(shape, proposer=proposer if drafts == "oracle" else None, model=MODEL)
+    if drafts == "model":
+        small = small_model(MODEL, replica.clock, num_blocks=12, block_size=shape.block_size)
+        replica.propose(ModelProposer(None, small))
     assert replica.run([make() for make in workload]) == right
     assert replica.pool.num_free == replica.pool.capacity
 

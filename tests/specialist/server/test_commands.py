@@ -158,3 +158,16 @@ def test_taken_port_is_reported_before_a_model_is_loaded(
 def test_nonsense_is_refused_before_anything_starts(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         octet("specialist", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--draft-lane"], "--draft-lane has no effect without --draft-window"),
+        (["--draft-model", "small"], "--draft-model has no effect without --draft-window"),
+        (["--draft-model", "small", "--draft-window", "4"], "the sim engine has no weights"),
+    ],
+)
+def test_drafts_that_cannot_be_are_refused(arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert octet("specialist", "--engine", "sim", "--port", "0", *arguments) == 2
+    assert why in capsys.readouterr().err

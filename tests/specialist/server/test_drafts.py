@@ -16,6 +16,8 @@ from tests.specialist.server.harness import ask, running_replica, sim
 
 ASKED: dict[str, Any] = {"tokens": wire.TokenIds(ids=[0] * 8), "max_tokens": 40, "ignore_eos": True}
 
+ENDLESS: dict[str, Any] = {"tokens": wire.TokenIds(ids=[1, 2, 3, 4, 5]), "max_tokens": 60, "ignore_eos": True}
+
 
 def repetitive(**settings: Any) -> AssembledReplica:
     """Return a replica whose model always says the same, and that drafts as much as it may."""
@@ -39,9 +41,15 @@ async def test_usage_load_and_metrics_count_drafts() -> None:
         assert report.drafted_tokens == sum(drafted for drafted, _ in found)
         assert report.accepted_tokens == sum(accepted for _, accepted in found)
         text = (await served.server.exposition.write("")).body.decode()
-        counted = dict(re.findall(r'octet_replica_draft_tokens_total\{.*?result="(\w+)".*?\} (\d+)', text))
+        labels = r'result="(\w+)",source="(\w+)"'
+        counted = {
+            (source, result): int(num)
+            for result, source, num in re.findall(rf"octet_replica_draft_tokens_total\{{.*?{labels}.*?\}} (\d+)", text)
+        }
         rejected = report.drafted_tokens - report.accepted_tokens
-        assert counted == {"accepted": str(report.accepted_tokens), "rejected": str(rejected)}
+        assert counted["own_text", "accepted"] == report.accepted_tokens
+        assert counted["own_text", "rejected"] == rejected
+        assert counted["lane", "accepted"] == counted["lane", "rejected"] == 0
         for window in (-1, MAX_DRAFT_WINDOW + 1):
             refused = await ask(served.client, wire.GenerateRequest(**ASKED, draft_window=window))
             assert str(refused.error) == f"draft_window must be in [0, {MAX_DRAFT_WINDOW}], got {window}"
@@ -51,6 +59,19 @@ def test_a_replica_without_drafts_has_no_proposer() -> None:
     for window in (0, 8):
         replica = create_sim_replica(ReplicaSettings(engine="sim", draft_window=window), ManualClock(), CostModel())
         assert (replica.scheduler.rows._proposer is not None) == (window > 0)
+
+
+async def test_drafts_from_other_answers_are_counted_apart_from_others() -> None:
+    made: Any = sim(draft_window=16, draft_lane=True)()
+    lane = made.proposer.lane
+    made.scheduler.rows._proposer = EagerProposer(lane)
+    async with running_replica(lambda: made) as served:
+        first, second = [await ask(served.client, wire.GenerateRequest(**ENDLESS)) for _ in "ab"]
+        assert first.tokens == second.tokens and second.usage is not None and second.usage.accepted_tokens > 20
+        text = (await served.server.exposition.write("")).body.decode()
+        assert re.search(r'draft_tokens_total\{.*?result="accepted",source="lane".*?\} [1-9]', text)
+        assert lane.num_bytes > 0
+        assert re.search(rf"octet_replica_lane_text_bytes\{{.*?\}} {lane.num_bytes}", text)
 
 
 @pytest.mark.parametrize("window", [-1, MAX_DRAFT_WINDOW + 1])

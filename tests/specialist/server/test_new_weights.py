@@ -82,10 +82,10 @@ def test_weights_are_refused_if_and_only_if_they_do_not_fit(sizes: list[int], kv
             file.write_bytes(bytes(size))
         for path, size in [(Path(text), sum(sizes)), *zip(files, sizes, strict=True)]:
             if free is None or size + kv_bytes <= free:
-                check_memory(path, kv_bytes)
+                check_memory([path], kv_bytes)
             else:
                 with pytest.raises(MemoryError, match="are needed beside the running weights"):
-                    check_memory(path, kv_bytes)
+                    check_memory([path], kv_bytes)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,195 @@
+"""Decides when a draft model guesses, for which sequences, and how far ahead: only where that yields more tokens in a
+second, by measured hit rates and by the measured times of both models."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from specialist.scheduling.draft_model import DraftModel
+from specialist.scheduling.sequence import Sequence
+
+LEAST_GAIN = 1.1  # drafts must make a step so much faster for each token that they are worth their risk
+_WINDOWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+_READY = 32  # so many unread tokens are computed together with the first guess
+_CHUNK = 128  # tokens that it reads in one step, so that other requests wait only briefly
+_FEW, _LIKELY = 4, 0.8
+_FIRST_CHUNK = 16  # while the time of a token is unknown
+_WORTH = 2.0  # reading a text must save so many times its cost
+_TRIAL_SHARE = 0.01  # of the time of steps, spent on trials while the model does not pay
+_FIRST_TRIALS = 8  # steps whose time may be spent on trials from the beginning
+_UNCHANGED = 8  # steps after which it is asked again whether a model pays that did not
+_TRIAL_DRAFTS = 16  # of all sequences in a trial step
+_FIRST_PAUSE, _LONGEST_PAUSE = 64, 4096  # steps without the model after a failure; twice as many after each further one
+
+
+class CopiedDrafts(NamedTuple):
+    """What is drafted by copying."""
+
+    windows: Mapping[Sequence, int]
+    kept: Mapping[Sequence, float]  # how many of these drafts are probably right
+
+
+class _Plan(NamedTuple):
+    windows: dict[Sequence, int]
+    rate: float  # tokens in a second, of all sequences
+
+
+class ModelDrafts:
+    def __init__(self, model: DraftModel) -> None:
+        self.model = model
+        self.num_failed = 0  # steps without its guesses because it failed
+        self._pause = 0  # steps for which it is not asked
+        self._next_pause = _FIRST_PAUSE
+        self._unchanged = 0  # steps for which it will probably still not pay
+        self._stepping = 0.0  # seconds of all decode steps in which it could have guessed
+        self._on_trial = 0.0  # of these, what trials cost
+        self._usual = 0.0  # the last step without drafts would take so long
+        self._could_guess = False
+        self._trial: float | None = None  # the model's seconds when the trial of this step began
+
+    def observe(self, seconds: float) -> None:
+        """Learn how long a decode step took, without the model's part."""
+        if self._could_guess:
+            self._stepping += seconds
+            self._could_guess = False
+        if self._trial is not None:
+            self._on_trial += self.model.seconds - self._trial + max(0.0, seconds - self._usual)
+            self._trial = None
+
+    def guess(
+        self, limits: Mapping[Sequence, int], num_rows: int, most: int, seconds: list[float], copied: CopiedDrafts
+    ) -> Mapping[Sequence, tuple[int, ...]]:
+        """Return the model's guesses, at most `most` with the copied drafts of other sequences. `seconds` are those of
+        steps with no draft, one, two and so on, as far as they are known."""
+        self._could_guess = True
+        if self._pause or self._unchanged:
+            self._pause, self._unchanged = max(0, self._pause - 1), max(0, self._unchanged - 1)
+            return {}
+        context = self.model.context
+        limits = {seq: least for seq, limit in limits.items() if (least := min(limit, context - seq.num_tokens)) > 0}
+        if not limits:
+            return {}
+        try:
+            self._usual = seconds[0]
+            guesses = self.model.guess(self._windows(limits, num_rows, most, seconds, copied))
+        except Exception:  # it costs only the drafts
+            self.num_failed += 1
+            self._pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _LONGEST_PAUSE)
+            self.model.forget_all()
+            return {}
+        if guesses:
+            self._next_pause = _FIRST_PAUSE
+        return guesses
+
+    def _windows(
+        self, limits: Mapping[Sequence, int], num_rows: int, most: int, seconds: list[float], copied: CopiedDrafts
+    ) -> dict[Sequence, int]:
+        unread = {seq: self.model.num_unread(seq) for seq in limits}
+        num_copied = sum(copied.windows.values())
+        usual = (num_rows + sum(copied.kept.values())) / seconds[min(num_copied, len(seconds) - 1)]
+        best = self._best_plan(limits, num_rows, most, seconds, copied, unread)
+        if best.rate >= LEAST_GAIN * usual:
+            saved = num_rows / len(best.windows) * (1 / usual - 1 / best.rate)  # by each token of these sequences
+            return self._read(best.windows, unread, saved)
+        budget = _TRIAL_SHARE * self._stepping + _FIRST_TRIALS * self._usual - self._on_trial
+        others = {seq: limit for seq, limit in limits.items() if seq not in copied.windows}
+        if others and budget > 0:
+            return self._try(others, most - num_copied, unread, budget)
+        self._unchanged = _UNCHANGED
+        return {}
+
+    def _best_plan(
+        self,
+        limits: Mapping[Sequence, int],
+        num_rows: int,
+        most: int,
+        seconds: list[float],
+        copied: CopiedDrafts,
+        unread: Mapping[Sequence, int],
+    ) -> _Plan:
+        """Return the windows with which most tokens are kept in a second. A step that is larger than all measured ones
+        is tried with a few drafts that are likely."""
+        gains = {
+            seq: _sums_of_products(self.model.rates(seq, min(limit, _WINDOWS[-1]))) for seq, limit in limits.items()
+        }
+        ranked = sorted(limits, key=lambda seq: copied.kept.get(seq, 0.0) - gains[seq][-1])
+        best, size = _Plan({}, 0.0), len(ranked)
+        while size:
+            chosen = ranked[:size]
+            drafts = sum(window for seq, window in copied.windows.items() if seq not in chosen)
+            kept = num_rows + sum(number for seq, number in copied.kept.items() if seq not in chosen)
+            num_first = sum(num if (num := unread[seq]) <= _READY else 1 for seq in chosen)
+            for window in _WINDOWS:
+                windows = {seq: min(window, limits[seq]) for seq in chosen}
+                num_drafts = drafts + sum(windows.values())
+                drafting = self._drafting_seconds(size, num_first, max(windows.values()))
+                if num_drafts > most or drafting is None:
+                    break
+                if num_drafts >= len(seconds) and not self._is_likely(windows, gains):
+                    break
+                total = kept + sum(gains[seq][width - 1] for seq, width in windows.items())
+                rate = total / (seconds[min(num_drafts, len(seconds) - 1)] + drafting)
+                if rate > best.rate:
+                    best = _Plan(windows, rate)
+            size //= 2
+        return best
+
+    @staticmethod
+    def _is_likely(windows: Mapping[Sequence, int], gains: Mapping[Sequence, list[float]]) -> bool:
+        """Whether these are a few guesses, and all of them probably right."""
+        last = min(
+            gains[seq][window - 1] - (gains[seq][window - 2] if window > 1 else 0.0) for seq, window in windows.items()
+        )
+        return max(windows.values()) <= _FEW and last >= _LIKELY
+
+    def _drafting_seconds(self, num_rows: int, num_first: int, window: int) -> float | None:
+        """Return the time of so many guesses for each of the rows, of which the first ones compute more tokens; None if
+        no such step was measured."""
+        cost = self.model.cost
+        later = cost.times(num_rows, num_rows)
+        first = cost.times(num_first, num_first) if num_first > num_rows else later
+        if not later:
+            return None
+        beginning = first[0] if first else later[0] * num_first / num_rows
+        return (beginning + (window - 1) * later[0]) * cost.pace
+
+    def _read(
+        self, windows: Mapping[Sequence, int], unread: Mapping[Sequence, int], saved: float
+    ) -> dict[Sequence, int]:
+        """Read unread texts where that pays. Return the windows of the sequences that are ready."""
+        behind = [seq for seq in windows if unread[seq] > _READY]
+        worth = [seq for seq in behind if seq.rounds_left * saved >= _WORTH * self.model.token_seconds * unread[seq]]
+        if worth:
+            self.model.read(worth, _CHUNK)
+        ready = [seq for seq in windows if seq not in behind or (seq in worth and self.model.num_unread(seq) <= _READY)]
+        return {seq: windows[seq] for seq in ready}
+
+    def _try(
+        self, limits: Mapping[Sequence, int], most: int, unread: Mapping[Sequence, int], budget: float
+    ) -> dict[Sequence, int]:
+        """Return windows that show what the model can do, at a cost of about `budget` seconds. If no sequence is ready
+        for it, read a part of one."""
+        self._trial = self.model.seconds
+        first = min(limits, key=lambda seq: (unread[seq], seq.index))
+        each = self.model.token_seconds
+        if unread[first] > _READY or unread[first] * each > budget:
+            self.model.read([first], min(_CHUNK, int(budget / each)) if each else _FIRST_CHUNK)
+            return {}
+        ready = [seq for seq in limits if unread[seq] <= _READY]
+        window = max(2, min(4, _TRIAL_DRAFTS // len(ready)))
+        windows: dict[Sequence, int] = {}
+        for seq in ready:
+            width = min(window, limits[seq], most)
+            if width > 0:
+                windows[seq] = width
+                most -= width
+        return windows
+
+
+def _sums_of_products(rates: list[float]) -> list[float]:
+    """Return how many of the first guesses are probably right, for one guess, two and so on."""
+    sums, likelihood, total = [], 1.0, 0.0
+    for rate in rates:
+        likelihood *= rate
+        total += likelihood
+        sums.append(total)
+    return sums
