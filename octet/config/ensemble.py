@@ -100,7 +100,7 @@ class SpecialistConfig:
     kv_memory: Annotated[int, BYTES, Range(1 << 20, 1 << 40), RUNS, SHARED] = 192 << 20
     memory_fraction: Annotated[float | None, Range(0, 1, open=True), RUNS, SHARED] = None
     """The share of its GPU's memory that a replica takes. None: it takes its weights and a pool of `kv_memory`."""
-    state_memory: Annotated[int, BYTES, Range(1 << 20, 1 << 40), RUNS, SHARED] = 256 << 20  # of recurrent layers
+    state_memory: Annotated[int, BYTES, Range(1 << 20, 1 << 40), RUNS, SHARED] = 1 << 30  # of recurrent layers
     context: Annotated[int | None, Range(8, 1 << 24), RUNS, SHARED] = None  # prompt and answer; None: the model's limit
     max_running: Annotated[int, Range(1, 4096), RUNS, SHARED] = 32
     max_waiting: Annotated[int, Range(1, 1 << 20), RUNS, SHARED] = 256

@@ -212,10 +212,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 def read_adapter(directory: Path, model: ModelConfig) -> Adapter:
     """Read an adapter. Raises AdapterRefused if it is damaged, does not fit the model, or is not plain LoRA."""
-    if model.is_recurrent:
-        raise AdapterRefused(
-            TENSORS, f"adapters of {model.architecture} models, which have recurrent layers, are not supported"
-        )
+    if model.parts:
+        raise AdapterRefused(TENSORS, f"adapters of {model.architecture} models are not supported")
     shapes = matrix_shapes(model)
     settings = parse_adapter_config(read_adapter_config(directory))
     most_bytes = _HEADER_BYTES + sum(4 * MAX_RANK * sum(shape) for shape in shapes.values())

@@ -56,10 +56,13 @@ class TensorNames(NamedTuple):
         return f"layers.{match[1]}.{self.layer[match[2]]}{'_bias' if match[3] == 'bias' else ''}"
 
 
-def check_same_vocabulary(
+def check_draft_model(
     draft: tuple[ModelConfig, Vocabulary], model: tuple[ModelConfig, Vocabulary], source: str
 ) -> None:
-    """Raises ModelRefused unless every token means the same in both models, and none has more."""
+    """Raises ModelRefused unless every token means the same in both models, none has more, and the draft model keeps
+    nothing but keys and values."""
+    if draft[0].is_recurrent:
+        raise ModelRefused(f"{source}: a draft model has no recurrent layers, but this is {draft[0].architecture}")
     one, other = draft[0].vocab_size, model[0].vocab_size
     if one != other:
         raise ModelRefused(

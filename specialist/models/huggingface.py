@@ -21,7 +21,7 @@ from specialist.models.huggingface_files import (
     read_index,
     without_tied_head,
 )
-from specialist.models.hybrid_families import HYBRID_FAMILIES, check_hybrid
+from specialist.models.hybrid_families import HYBRID_FAMILIES, read_hybrid_config, shared_blocks
 from specialist.models.hybrid_tensors import assemble_hybrid, hybrid_names
 from specialist.models.progress import Progress
 from specialist.models.rope import read_rope
@@ -48,9 +48,7 @@ def read_huggingface_config(fields: ModelFields) -> ModelConfig:
     hybrid = HYBRID_FAMILIES.get(fields.text("model_type"))
     if hybrid is not None:
         _check_class(fields, hybrid.causal_class)
-        config = hybrid.read(fields)
-        check_hybrid(config, fields)
-        return config
+        return read_hybrid_config(fields)
     family = _family(fields)
     architecture = family.architecture
     hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
@@ -317,7 +315,7 @@ def _fitting_tensors(
     found: Mapping[str, StoredTensor] = tensors
     hybrid = HYBRID_FAMILIES.get(config.architecture)
     if hybrid is not None:
-        found = assemble_hybrid(config, tensors, hybrid.scales(fields, config), source)
+        found = assemble_hybrid(config, tensors, hybrid.scales(fields, config), shared_blocks(fields), source)
     fitting = without_tied_head(found, source) if config.tied_head else found
     checks.check_shapes(config, {name: stored.shape for name, stored in fitting.items()}, source)
     return fitting

@@ -4,7 +4,7 @@ Fields missing from config.json have the defaults of transformers."""
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf, sqrt
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from specialist.models.checkpoint import (
     StateSpace,
 )
 from specialist.models.checks import MAX_CONTEXT, MAX_LAYERS
-from specialist.models.fields import ModelFields
+from specialist.models.fields import LARGEST, ModelFields
 from specialist.models.rope import read_rope
 
 UNBOUNDED_CONTEXT = 1 << 20  # of models whose state does not grow; the replica's pool limits it further
@@ -76,15 +76,20 @@ def _with_attention(
     *,
     kv_heads: int | None = None,
     head_dim: int | None = None,
+    has_own_size: bool = True,
     rotates: bool = True,
     theta: float = 10_000.0,
     rotated: float = 1.0,
 ) -> ModelConfig:
-    """Add the fields of attention; `kv_heads` and `head_dim` are defaults."""
+    """Add the fields of attention; `kv_heads` and `head_dim` are defaults, or follow without `has_own_size`."""
     heads = fields.integer("num_attention_heads")
     if head_dim is None and config.hidden_size % heads:
         raise fields.wrong("hidden_size", f"must be a multiple of num_attention_heads ({heads})")
-    size = fields.integer("head_dim", head_dim or config.hidden_size // heads)
+    size = head_dim or config.hidden_size // heads
+    if has_own_size:
+        size = fields.integer("head_dim", size)
+    if "num_key_value_heads" in fields.values:
+        kv_heads = None  # null means one for each head
     bias = fields.flag("attention_bias", False)
     return replace(
         config,
@@ -123,15 +128,23 @@ def _silu_only(fields: ModelFields, name: str = "hidden_act") -> None:
         raise fields.wrong(name, f"must be silu, got {fields.text(name)!r:.80}")
 
 
+def _limit(value: object) -> float | None:
+    """Return a limit of step sizes; None if it is no number."""
+    if value == _INFINITY:
+        return inf
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return min(float(value), inf) if abs(value) < LARGEST or value == inf else None
+
+
 def _step_limits(fields: ModelFields, name: str = "time_step_limit") -> tuple[float, float]:
     if not fields.has(name):
         return 0.0, inf
-    limits = [inf if each == _INFINITY else each for each in fields.listed(name)]
-    if len(limits) == 2 and all(isinstance(each, int | float) for each in limits):
-        low, high = (float(str(each)) for each in limits)
-        if 0 <= low < high:
-            return low, high
-    raise fields.wrong(name, f"must be two numbers, the first smaller, got {limits!r:.80}")
+    limits = [_limit(each) for each in fields.listed(name)]
+    low, high = limits if len(limits) == 2 else (None, None)
+    if low is None or high is None or not 0 <= low < high:
+        raise fields.wrong(name, f"must be two numbers, the first smaller, got {fields.values[name]!r:.80}")
+    return low, high
 
 
 def _mamba(fields: ModelFields, hidden: int, *, norm_eps: float, groups: int = 1) -> StateSpace:
@@ -183,7 +196,7 @@ def _read_bamba(fields: ModelFields) -> ModelConfig:
     eps = fields.number("rms_norm_eps", 1e-5, high=1.0)
     layers = _layer_count(fields)
     listed = fields.listed("attn_layer_indices") if fields.has("attn_layer_indices") else []
-    if not all(isinstance(index, int) and 0 <= index < layers for index in listed):
+    if not all(type(index) is int and 0 <= index < layers for index in listed):
         raise fields.wrong("attn_layer_indices", f"must be numbers of the {layers} layers, got {listed!r:.80}")
     parts: list[tuple[LayerPart, ...]] = [("attention" if i in listed else "ssm", "mlp") for i in range(layers)]
     config = _config(
@@ -195,7 +208,11 @@ def _read_bamba(fields: ModelFields) -> ModelConfig:
         context=262_144,
         tied=False,
     )
-    config = _with_attention(config, fields, kv_heads=8, rotated=0.5)
+    table = fields.values.get("rope_parameters")
+    rotated = 0.5
+    if isinstance(table, dict):
+        rotated = fields.table("rope_parameters").number("partial_rotary_factor", rotated, high=1.0)
+    config = _with_attention(config, fields, kv_heads=8, rotated=rotated)
     ssm = _mamba(fields, config.hidden_size, norm_eps=eps)
     return replace(config, ssm=ssm, mlp_bias=fields.flag("mlp_bias", False))
 
@@ -208,8 +225,9 @@ def _read_falcon_h1(fields: ModelFields) -> ModelConfig:
     config = _config(fields, "falcon_h1", parts, inner=inner, norm_eps=eps, context=8192, tied=False)
     config = _with_attention(config, fields, kv_heads=8)
     ssm = _mamba(fields, config.hidden_size, norm_eps=eps)
-    if fields.has("mamba_d_ssm") and fields.values.get("mamba_d_head", "auto") == "auto":
-        ssm = replace(ssm, head_dim=fields.integer("mamba_d_ssm") // ssm.num_heads)
+    is_auto = fields.values.get("mamba_d_head", "auto") in ("auto", None)
+    if is_auto and (fields.has("mamba_d_ssm") or "mamba_d_ssm" not in fields.values):
+        ssm = replace(ssm, head_dim=fields.integer("mamba_d_ssm", 1024) // ssm.num_heads)
     is_last = fields.flag("mamba_norm_before_gate", True)
     norm: GateNorm = "gate_last" if is_last else "gate_first"
     if not fields.flag("mamba_rms_norm", False):
@@ -262,20 +280,22 @@ def _read_nemotron_h(fields: ModelFields) -> ModelConfig:
         fields, "nemotron_h", [(kind,) for kind in kinds], inner=inner, norm_eps=eps, context=4096, tied=False
     )
     config = _with_attention(config, fields, kv_heads=8, head_dim=128, rotates=False)
-    groups = fields.integer("n_groups", fields.integer("mamba_n_groups", 8))
+    groups = fields.integer("mamba_n_groups", fields.integer("n_groups", 8))
     bias = fields.flag("use_bias", False)
+    low, high = _step_limits(fields, "mamba_dt_limit" if fields.has("mamba_dt_limit") else "time_step_limit")
     ssm = StateSpace(
         num_heads=fields.integer("mamba_num_heads", 128),
         head_dim=fields.integer("mamba_head_dim", 64),
         state_size=fields.integer("ssm_state_size", 128),
         num_groups=groups,
-        width=fields.integer("conv_kernel", fields.integer("mamba_d_conv", 4), low=2, high=MAX_WIDTH),
-        conv_bias=fields.flag("use_conv_bias", fields.flag("mamba_conv_bias", True)),
+        width=fields.integer("mamba_d_conv", fields.integer("conv_kernel", 4), low=2, high=MAX_WIDTH),
+        conv_bias=fields.flag("mamba_conv_bias", fields.flag("use_conv_bias", True)),
         in_bias=bias,
         out_bias=bias,
         norm_groups=groups,
         norm_eps=eps,
-        least_step=fields.number("time_step_min", 0.001, high=1.0),
+        least_step=low,
+        most_step=high,
     )
     return replace(
         config,
@@ -294,9 +314,11 @@ def _read_granite(fields: ModelFields) -> ModelConfig:
         raise fields.wrong("num_local_experts", "must be 0: mixtures of experts are not supported")
     eps = fields.number("rms_norm_eps", 1e-6, high=1.0)
     names = ("layer_types", "layers_block_type")
-    kinds: list[LayerPart] = ["ssm"] * _layer_count(fields)
+    kinds: list[LayerPart]
     if any(map(fields.has, names)):
         kinds = _kinds(fields, ("attention", "ssm"), *names)
+    else:
+        kinds = ["ssm"] * _layer_count(fields)
     config = _config(
         fields,
         "granitemoehybrid",
@@ -337,7 +359,7 @@ def _read_zamba2(fields: ModelFields) -> ModelConfig:
     parts: list[tuple[LayerPart, ...]] = [("shared", "ssm") if kind == "shared" else (kind,) for kind in kinds]
     config = _config(fields, "zamba2", parts, inner=inner, norm_eps=eps, context=4096, tied=True)
     rotates = fields.flag("use_mem_rope", False)
-    config = _with_attention(config, fields, head_dim=2 * hidden // heads, rotates=rotates)
+    config = _with_attention(config, fields, head_dim=2 * hidden // heads, has_own_size=False, rotates=rotates)
     groups = fields.integer("mamba_ngroups", 1)
     num_heads = fields.integer("n_mamba_heads", 8)
     bias = fields.flag("add_bias_linear", False)
@@ -350,7 +372,6 @@ def _read_zamba2(fields: ModelFields) -> ModelConfig:
         in_bias=bias,
         out_bias=bias,
         norm_groups=groups,
-        least_step=fields.number("time_step_min", 0.001, high=1.0),
     )
     activation: Activation = "gelu" if act == "gelu" else "silu"
     return replace(config, ssm=ssm, qkv_bias=False, output_bias=False, mlp_bias=bias, activation=activation)
@@ -370,12 +391,12 @@ def _read_lfm2(fields: ModelFields) -> ModelConfig:
         multiple = fields.integer("block_multiple_of", 256)
         inner = int(fields.number("block_ffn_dim_multiplier", 1.0) * int(2 * inner / 3))
         inner = multiple * -(-inner // multiple)
-    tied = fields.flag("tie_embedding", True)
+    tied = fields.flag("tie_embedding", fields.flag("tie_word_embeddings", True))
     config = _config(fields, "lfm2", _each_with_mlp(kinds), inner=inner, norm_eps=eps, context=128_000, tied=tied)
     config = _with_attention(config, fields, kv_heads=8, theta=1_000_000.0)
     width = fields.integer("conv_L_cache", 3, low=2, high=MAX_WIDTH)
     conv = ShortConv(width, fields.flag("conv_bias", False))
-    return replace(config, conv=conv, qkv_bias=False, output_bias=False, qk_norm=True)
+    return replace(config, conv=conv, qkv_bias=False, output_bias=False, qk_norm=True, tied_head=tied)
 
 
 HYBRID_FAMILIES: Mapping[str, HybridFamily] = {
@@ -389,11 +410,38 @@ HYBRID_FAMILIES: Mapping[str, HybridFamily] = {
 }
 
 
-def check_hybrid(config: ModelConfig, fields: ModelFields) -> None:
-    """Check the sizes of recurrent layers against each other."""
-    ssm = config.ssm
-    if config.architecture not in get_args(Architecture) or ssm is None:
-        return
+class SharedBlocks(NamedTuple):
+    """The blocks that Zamba 2's layers take turns to use."""
+
+    num_blocks: int
+    low_rank: tuple[str, ...]  # the matrices that have a low-rank term for each use
+
+
+def shared_blocks(fields: ModelFields) -> SharedBlocks:
+    has_attention = fields.flag("use_shared_attention_adapter", False)
+    return SharedBlocks(
+        fields.integer("num_mem_blocks", 1), ("q", "k", "v", "gate_up") if has_attention else ("gate_up",)
+    )
+
+
+def read_hybrid_config(fields: ModelFields) -> ModelConfig:
+    """Read the configuration, without the sizes of parts that no layer has, and check it."""
+    config = HYBRID_FAMILIES[fields.text("model_type")].read(fields)
+    parts = {part for layer in config.parts for part in layer}
+    if "ssm" not in parts:
+        config = replace(config, ssm=None)
+    if "conv" not in parts:
+        config = replace(config, conv=None)
+    if not {"attention", "shared"} & parts:
+        config = replace(config, num_heads=0, num_kv_heads=0, head_dim=0, rotary_dim=0, rope=Rope())
+    if not {"mlp", "shared"} & parts:
+        config = replace(config, intermediate_size=0)
+    if config.ssm is not None:
+        _check_state_space(config.ssm, fields)
+    return config
+
+
+def _check_state_space(ssm: StateSpace, fields: ModelFields) -> None:
     if ssm.head_dim < 1:
         raise fields.wrong("the size of state space heads", f"is 0: {ssm.num_heads} heads are too many")
     if ssm.num_heads % ssm.num_groups:

@@ -11,7 +11,7 @@ from specialist.models.checkpoint import ModelConfig
 from specialist.models.checks import TensorNames
 from specialist.models.fields import ModelRefused
 from specialist.models.huggingface_files import Renamed, ShardTensor, StoredTensor
-from specialist.models.hybrid_families import Scales
+from specialist.models.hybrid_families import Scales, SharedBlocks
 
 # A name that ends with a dot is not final: the layer's parts decide what it is.
 _MIXER = {"in_proj": "in", "out_proj": "out", "conv1d": "conv", "norm": "gate_norm"}
@@ -22,7 +22,6 @@ _MAMBA = {f"mamba.{name}": ours for name, ours in _MIXER.items()}
 _TOP = {"model.embed_tokens.weight": "embed", "lm_head.weight": "head"}
 _BLOCK = "shared_transformer."
 _LAYER = r"(?:model|backbone)\.layers\.(0|[1-9][0-9]{0,6})\.([A-Za-z0-9_.]+?)(?:\.(weight|bias))?"
-_ADAPTER = re.compile(r"(q|k|v|gate_up)_adapter\.([0-9]+)\.([01])")
 
 
 def _names(families: str, top: Mapping[str, str], layer: Mapping[str, str]) -> TensorNames:
@@ -124,13 +123,13 @@ class MadeTensor:
 
 
 def assemble_hybrid(
-    config: ModelConfig, tensors: Mapping[str, ShardTensor], scales: Scales, source: str
+    config: ModelConfig, tensors: Mapping[str, ShardTensor], scales: Scales, shared: SharedBlocks, source: str
 ) -> dict[str, StoredTensor]:
     """Return the weights by their final names: fused matrices split, shared blocks given to each layer that uses them,
     convolutions without their middle dimension, factors folded in."""
     stored: dict[str, StoredTensor] = dict(tensors)
     if config.architecture == "zamba2":
-        stored = _spread_blocks(config, stored, source)
+        stored = _spread_blocks(config, stored, shared, source)
     found: dict[str, StoredTensor] = {}
     for name, tensor in stored.items():
         prefix, _, part = name.rpartition(".")
@@ -173,7 +172,9 @@ def _scaled(tensor: StoredTensor, scale: float | Tensor) -> StoredTensor:
     return MadeTensor(tensor.shape, (tensor,), lambda: tensor.read().float() * scale)
 
 
-def _spread_blocks(config: ModelConfig, tensors: Mapping[str, StoredTensor], source: str) -> dict[str, StoredTensor]:
+def _spread_blocks(
+    config: ModelConfig, tensors: Mapping[str, StoredTensor], shared: SharedBlocks, source: str
+) -> dict[str, StoredTensor]:
     """Give every layer with a shared block that block's weights. The blocks take turns; the files have the weights of
     each block at the first layer that uses it, with the low-rank terms of all its layers."""
     users = [layer for layer in range(config.num_layers) if "shared" in config.parts_of(layer)]
@@ -187,23 +188,29 @@ def _spread_blocks(config: ModelConfig, tensors: Mapping[str, StoredTensor], sou
             blocks[int(number)][part] = tensor
         else:
             raise ModelRefused(f"{source}: layer {number} has a shared block, but the config says it has none")
-    num_blocks = len([layer for layer in users if "q" in blocks[layer]]) or 1
     for turn, layer in enumerate(users):
-        owner = users[turn % num_blocks]
-        for part, tensor in blocks[owner].items():
-            if not _ADAPTER.fullmatch(part):
-                found[f"layers.{layer}.{part}"] = _with_low_rank(tensor, part, blocks[owner], turn, source)
+        block = blocks[users[turn % shared.num_blocks]]
+        terms = {
+            f"{part}_adapter.{other}.{half}"
+            for part in shared.low_rank
+            for other in range(turn % shared.num_blocks, len(users), shared.num_blocks)
+            for half in (0, 1)
+        }
+        found |= {f"layers.{layer}.{part}": tensor for part, tensor in block.items() if part not in terms}
+        for part in shared.low_rank:
+            if part in block:
+                a, b = (block.get(f"{part}_adapter.{turn}.{half}") for half in (0, 1))
+                what = f"the low-rank term {turn} of {part}"
+                found[f"layers.{layer}.{part}"] = _with_low_rank(block[part], what, a, b, source)
     return found
 
 
 def _with_low_rank(
-    tensor: StoredTensor, part: str, block: Mapping[str, StoredTensor], turn: int, source: str
+    tensor: StoredTensor, what: str, a: StoredTensor | None, b: StoredTensor | None, source: str
 ) -> StoredTensor:
-    """Add the low-rank term of the block's use number `turn`, if there is one."""
-    a, b = (block.get(f"{part}_adapter.{turn}.{half}") for half in (0, 1))
     if a is None or b is None:
-        return tensor
+        raise ModelRefused(f"{source}: {what} is missing: the download or conversion is incomplete; repeat it")
     if (b.shape[0], a.shape[1], a.shape[0]) != (*tensor.shape, b.shape[1]):
         shapes = f"{list(b.shape)} x {list(a.shape)}"
-        raise ModelRefused(f"{source}: the low-rank term {shapes} does not fit {part} {list(tensor.shape)}")
+        raise ModelRefused(f"{source}: {what}, {shapes}, does not fit {list(tensor.shape)}")
     return MadeTensor(tensor.shape, (tensor, a, b), lambda: tensor.read().float() + b.read().float() @ a.read().float())

@@ -8,6 +8,7 @@ from admission.policy import DecodeTurns, PrefillTurns
 from kvpool import AdmissionPlan, BlockKey, BlockPool, InvariantViolation
 from specialist.scheduling.sequence import (
     FinishReason,
+    Request,
     SampledLogprobs,
     Sequence,
     SequenceState,
@@ -47,8 +48,12 @@ class PureAttention:
         self.pool = pool
 
     def plan(self, seq: Sequence, headroom: int) -> AdmissionPlan:
-        resumable = None if seq.request.hidden_sum is None else _never  # cached blocks have no hidden states
+        resumable = self.resumable(seq.request)
         return self.pool.admit(seq.chain, self._slots(seq), headroom=headroom, resumable=resumable)
+
+    def resumable(self, request: Request) -> Callable[[BlockKey], bool] | None:
+        """Return what says whether the request may resume after a cached block; None if after any."""
+        return None if request.hidden_sum is None else _never  # cached blocks have no hidden states
 
     def enter(self, seq: Sequence, plan: AdmissionPlan) -> None:
         """Take the planned blocks. Raises SnapshotUnusable, without taking any, if a snapshot cannot be restored."""
@@ -93,7 +98,10 @@ class Hybrid(PureAttention):
             if plan is not None:
                 return plan
             self._forget_saved(seq)
-        return self.pool.admit(seq.chain, self._slots(seq), headroom=headroom, resumable=self.snapshots.__contains__)
+        return super().plan(seq, headroom)
+
+    def resumable(self, request: Request) -> Callable[[BlockKey], bool] | None:
+        return self.snapshots.__contains__ if request.hidden_sum is None else _never
 
     def _plan_resume(self, seq: Sequence, saved: Snapshot, headroom: int) -> AdmissionPlan | None:
         """Return a plan that shares every full block below the saved boundary, or None if one was evicted."""
@@ -176,7 +184,11 @@ class Hybrid(PureAttention):
         if key in self.snapshots:
             self.snapshots.move_to_end(key)
             return
-        snapshot = state.snapshot(None)
+        try:
+            snapshot = state.snapshot(None)
+        except Exception:  # a later prompt computes the tokens again
+            self.num_failed_snapshots += 1
+            return
         if snapshot is not None:
             self.snapshots[key] = snapshot
             self.num_snapshot_bytes += snapshot.nbytes

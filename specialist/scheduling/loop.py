@@ -124,7 +124,7 @@ def peek_prefix_hits(scheduler: Scheduler, request: Request) -> PrefixHits:
     pool = scheduler.pool
     root = chain_root(request.lane, request.tenant_salt, scheduler.config.kv_dtype, pool.block_size)
     chain = TokenChain(root, pool.block_size, request.prompt)
-    plan = pool.admit(chain, len(chain))
+    plan = pool.admit(chain, len(chain), resumable=scheduler.states.resumable(request))
     held = [(i, block.block_id) for i, block in enumerate(plan.hit) if block.ref_count > 0]
     holder = _find_holder(scheduler, *held[-1]) if held else ""
     return PrefixHits(plan.num_hit_tokens, len(held) * pool.block_size, holder)

@@ -13,7 +13,7 @@ from specialist.engines.native.gpu_memory import MARGIN, weight_bytes
 from specialist.engines.native.recurrent_state import share_states
 from specialist.engines.native.settings import NativeSettings
 from specialist.models.checkpoint import ModelConfig
-from specialist.models.checks import Inspection, check_model_context, check_same_vocabulary
+from specialist.models.checks import Inspection, check_draft_model, check_model_context
 from specialist.models.fields import ModelRefused
 from specialist.models.hub import find_files, find_model, model_name
 from specialist.models.open import inspect_model
@@ -73,7 +73,7 @@ def _draft_problems(specialist: SpecialistConfig, draft: Inspection, model: Insp
         return
     try:
         pairs = (draft.config, draft.vocabulary), (model.config, model.vocabulary)
-        check_same_vocabulary(*pairs, model_name(Path(str(specialist.draft_model))))
+        check_draft_model(*pairs, model_name(Path(str(specialist.draft_model))))
     except ModelRefused as refused:
         yield place, str(refused)
 

@@ -138,7 +138,7 @@ MORE = (
     Mutant("a budget for every stack", SCHEDULER, "_prefill_rows", "self._num_chunked,", "0,"),
     Mutant("stacks share without end", SCHEDULER, "_end_chunk", "self.budget.tokens(), self._num", "10**9, self._num"),
     Mutant("expired work runs", SCHEDULER, "assemble_step", "self.expire()", "pass"),
-    Mutant("hit without a snapshot", HYBRID, "plan", "resumable=self.snapshots.__contains__", "resumable=None"),
+    Mutant("hit without a snapshot", HYBRID, "resumable", "self.snapshots.__contains__", "None"),
     Mutant("state written before commit", SimState, "stage", "[self._staged[0], *values]", "[values[-1], *values]"),
     Mutant("snapshot off by one", HYBRID, "settle", "keys(full)[full - 1]", "keys(full)[max(full - 2, 0)]"),
     Mutant("state keeps rejected drafts", SimState, "trim", "self._staged[ahead]", "self._staged[-1]"),

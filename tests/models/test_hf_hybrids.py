@@ -84,6 +84,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another activation": ({"model_type": "bamba", "hidden_act": "gelu"}, "must be silu"),
     "an index beyond": ({"model_type": "bamba", "attn_layer_indices": [2]}, "attn_layer_indices"),
     "steps without order": ({"model_type": "mamba2", "time_step_limit": [2.0, 1.0]}, "time_step_limit"),
+    "steps of another type": ({"model_type": "mamba2", "time_step_limit": [False, True]}, "time_step_limit"),
+    "a step beyond floats": ({"model_type": "mamba2", "time_step_limit": [0, 10**400]}, "time_step_limit"),
     "too wide": ({"model_type": "mamba2", "conv_kernel": 99}, "conv_kernel"),
     "groups": ({"model_type": "mamba2", "num_heads": 4, "n_groups": 3}, "3 groups"),
     "another rope": (
@@ -99,6 +101,33 @@ def test_what_cannot_be_computed_is_refused_by_name(case: str) -> None:
     fields, expected = REFUSED[case]
     with pytest.raises(ModelRefused, match=expected):
         read(**{**COMMON, **fields})
+
+
+@pytest.mark.parametrize(
+    "lost", ["linear_q", "_list.0.1", "adapter", "gate_up_proj_adapter_list.2.", "layers.2.shared"]
+)
+def test_a_shared_block_without_some_of_its_terms_is_refused(tmp_path: Path, lost: str) -> None:
+    save_hybrid(tmp_path, "zamba2")
+    file = tmp_path / "model.safetensors"
+    tensors = {name: tensor for name, tensor in load_file(file).items() if lost not in name}
+    save_file(tensors, file, {"format": "pt"})
+    assert "is missing" in str(inspect_model(tmp_path).problems)
+
+
+def test_a_surplus_low_rank_term_is_refused(tmp_path: Path) -> None:
+    save_hybrid(tmp_path, "zamba2")
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in tensors if "linear_q_adapter_list.0.1" in name)
+    save_file({**tensors, name.replace("_list.0.", "_list.7."): tensors[name].clone()}, file, {"format": "pt"})
+    assert "unexpected tensors" in str(inspect_model(tmp_path).problems)
+
+
+def test_sizes_of_parts_that_no_layer_has_are_ignored() -> None:
+    config = read(**{**COMMON, "model_type": "bamba", "attn_layer_indices": [], "head_dim": 16_000_000})
+    assert (config.head_dim, config.q_size, config.attention_layers) == (0, 0, ())
+    dense = {"model_type": "granitemoehybrid", "num_local_experts": 0, "layer_types": ["attention"]}
+    assert not read(**{**COMMON, **dense}).is_recurrent
 
 
 def test_a_low_rank_term_of_another_shape_is_refused(tmp_path: Path) -> None:

@@ -57,7 +57,14 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
                 **_ATTENTION,
                 "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp", "linear_attention"],
             },
-            **{"head_dim": 8, "ssm_state_size": 12, "mamba_num_heads": 6, "mamba_head_dim": 10, "n_groups": 2},
+            **{
+                "head_dim": 8,
+                "time_step_min": 1e-30,
+                "ssm_state_size": 12,
+                "mamba_num_heads": 6,
+                "mamba_head_dim": 10,
+                "n_groups": 2,
+            },
             "chunk_size": 16,
         },
     ),
@@ -76,6 +83,7 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
             **{"layers_block_type": ["linear_attention", "hybrid", "hybrid", "hybrid"], "num_mem_blocks": 2},
             **{"mamba_d_state": 12, "n_mamba_heads": 6, "mamba_ngroups": 2, "chunk_size": 16, "adapter_rank": 4},
             **{"use_shared_attention_adapter": True, "use_mem_rope": True, "tie_word_embeddings": True},
+            "time_step_min": 1e-30,  # transformers limits the steps of prompts by it
         },
     ),
     "lfm2": (

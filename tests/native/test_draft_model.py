@@ -15,7 +15,7 @@ from octet.clock import Clock, SystemClock
 from specialist.engines.native.draft_model import _create_on_card
 from specialist.engines.native.settings import NativeSettings
 from specialist.models.checkpoint import Checkpoint
-from specialist.models.checks import check_same_vocabulary
+from specialist.models.checks import check_draft_model
 from specialist.models.demo import cache_directory
 from specialist.models.fields import ModelRefused
 from specialist.models.open import open_checkpoint
@@ -250,13 +250,13 @@ def test_sequences_beyond_the_draft_models_context_get_no_guesses(checkpoint: Ch
 def test_another_vocabulary_is_refused(checkpoint: Checkpoint) -> None:
     config, vocabulary = checkpoint.config, checkpoint.vocabulary
     same = (config, vocabulary)
-    check_same_vocabulary(same, same, "small")
+    check_draft_model(same, same, "small")
     with pytest.raises(ModelRefused, match=r"small: as a draft model .* it has 600 tokens and the model 512"):
-        check_same_vocabulary((replace(config, vocab_size=600), vocabulary), same, "small")
+        check_draft_model((replace(config, vocab_size=600), vocabulary), same, "small")
     text, token = Random(0).choice(list(vocabulary.control_ids.items()))
     other = replace(vocabulary, control_ids={**vocabulary.control_ids, text: token + 1})
     with pytest.raises(ModelRefused, match=f"is token {token} of the model and {token + 1} here"):
-        check_same_vocabulary((config, other), same, "small")
+        check_draft_model((config, other), same, "small")
 
 
 def test_a_replica_opens_the_draft_model_that_its_settings_name(tmp_path: Path) -> None:

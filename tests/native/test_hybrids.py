@@ -15,18 +15,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from octet.clock import ManualClock
 from specialist.engines.base import Completion
+from specialist.engines.native.recurrent_state import share_states, state_layout
 from specialist.engines.native.torch_decoder import TorchDecoder
-from specialist.models.checkpoint import Checkpoint
+from specialist.models.checkpoint import Checkpoint, StateSpace
 from specialist.models.open import open_checkpoint
 from specialist.scheduling.sequence import Request, Sequence
 from specialist.scheduling.step import Emitted, Preempted, Step
+from specialist.server.native_replica import replica_from_checkpoint
+from specialist.server.served_request import PromptEmbedding
+from specialist.server.settings import ReplicaSettings
 from tests.models.tiny import VOCAB_SIZE
 from tests.models.tiny_hybrids import HYBRIDS, save_hybrid
 from tests.native.fused import FusedReplica, fused_decoder
 from tests.native.greedy_replica import GreedyReplica, ask
 
 Kind = Literal["torch", "fused"]
+PARTIAL = {"rope_type": "default", "rope_theta": 5000.0}
 
 
 @lru_cache(len(HYBRIDS))
@@ -165,7 +171,8 @@ def preempted(replica: GreedyReplica, request: Request) -> bool:
 def check_bound(replica: GreedyReplica, most: int) -> None:
     states: Any = replica.states
     held = [seq.saved for seq in replica.scheduler.waiting if seq.saved is not None]
-    total = sum(each.nbytes for each in (*states.snapshots.values(), *held))
+    parts = [part for each in (*states.snapshots.values(), *held) for part in (each.state, each.tail)]
+    total = sum(part.numel() * part.element_size() for part in parts if part is not None)
     assert states.num_snapshot_bytes == total <= most
 
 
@@ -212,11 +219,13 @@ def count_tokens(replica: GreedyReplica) -> list[int]:
     return seen
 
 
-@pytest.mark.parametrize("family", HYBRIDS)
-def test_drafts_are_accepted_and_change_nothing(family: str) -> None:
+@pytest.mark.parametrize(
+    ("family", "kind"), [*((family, "fused") for family in HYBRIDS), ("bamba", "torch"), ("lfm2", "torch")]
+)
+def test_drafts_are_accepted_and_change_nothing(family: str, kind: Kind) -> None:
     expected = alone(family)
     proposer = SometimesRight([prompt + expected[i][0] for i, prompt in enumerate(PROMPTS)], 6)
-    replica = replica_of(family, "fused", proposer=proposer)
+    replica = replica_of(family, kind, proposer=proposer)
     replica.run(request(f"r{i}", i, 0, 6) for i in range(len(PROMPTS)))
     assert [replica.answer(f"r{i}") for i in range(len(PROMPTS))] == [answer for answer, _ in expected]
     assert max(len(event.tokens) for event in replica.events if isinstance(event, Emitted)) > 1
@@ -226,3 +235,79 @@ def test_nothing_of_a_neighbour_or_an_old_sequence_is_read() -> None:
     replica = replica_of("bamba", "fused")
     replica.run([ask("r", PROMPTS[2], 40)], each_step=replica.poison)
     assert torch.equal(replica.logits("r"), alone("bamba")[2][1])
+
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("mamba2", {"use_bias": True, "use_conv_bias": False, "tie_word_embeddings": True}),
+    ("mamba2", {"time_step_limit": (0.4, 0.9), "n_groups": 6, "conv_kernel": 2}),
+    ("bamba", {"mamba_proj_bias": True, "attention_bias": True, "mlp_bias": True, "mamba_conv_bias": False}),
+    ("bamba", {"attn_layer_indices": [], "time_step_limit": (0.4, 0.9)}),
+    ("bamba", {"attn_layer_indices": [0, 1, 2], "rope_parameters": {**PARTIAL, "partial_rotary_factor": 1.0}}),
+    ("falcon_h1", {"mamba_norm_before_gate": True, "time_step_limit": (0.4, 0.9)}),
+    ("falcon_h1", {"mamba_rms_norm": False, "attention_bias": True, "mlp_bias": True, "mamba_proj_bias": True}),
+    ("falcon_h1", {"mamba_d_ssm": 72, "mamba_d_head": "auto", "head_dim": 14, "tie_word_embeddings": True}),
+    ("nemotron_h", {"use_bias": True, "mlp_bias": True, "use_conv_bias": False}),
+    ("nemotron_h", {"layers_block_type": ["mlp", "linear_attention"]}),
+    ("nemotron_h", {"layers_block_type": ["full_attention", "mlp"]}),
+    ("granitemoehybrid", {"attention_bias": True, "mamba_proj_bias": True, "time_step_limit": (0.4, 0.9)}),
+    ("granitemoehybrid", {"position_embedding_type": None, "layer_types": ["full_attention"] * 3}),
+    ("zamba2", {"add_bias_linear": True, "num_mem_blocks": 1}),
+    ("zamba2", {"hidden_act": "silu", "use_mem_rope": False, "use_shared_attention_adapter": False}),
+    ("zamba2", {"intermediate_size": 2, "num_mem_blocks": 3}),
+    ("lfm2", {"conv_bias": True, "block_auto_adjust_ff_dim": False, "tie_word_embeddings": True}),
+    ("lfm2", {"block_ffn_dim_multiplier": 1.3, "conv_L_cache": 2, "head_dim": 10}),
+]
+
+
+@pytest.mark.parametrize("number", range(len(VARIANTS)), ids=[f"{name} {i}" for i, (name, _) in enumerate(VARIANTS)])
+def test_every_option_of_a_family_is_computed(number: int, tmp_path: Path) -> None:
+    family, changes = VARIANTS[number]
+    model = save_hybrid(tmp_path / "model", family, seed=3, strength=0.8, **changes)
+    checkpoint = open_checkpoint(tmp_path / "model")
+    replicas = (
+        FusedReplica(fused_decoder(checkpoint, tmp_path), chunk=17),
+        GreedyReplica(TorchDecoder(checkpoint, num_blocks=60, block_size=8), chunk=17),
+    )
+    for replica in replicas:
+        replica.run([ask("r", tokens(30, 1), 12)])
+        answer = replica.answer("r")
+        expected = logits_of(model, tokens(30, 1) + answer[:-1])[29:]
+        torch.testing.assert_close(replica.logits("r"), expected, atol=1e-4, rtol=0)
+
+
+@given(rows=st.integers(1, 64), memory=st.integers(1, 40), heads=st.integers(1, 4))
+def test_states_of_running_requests_and_copies_fit_into_their_memory(rows: int, memory: int, heads: int) -> None:
+    ssm = StateSpace(num_heads=6 * heads, head_dim=16, state_size=12, num_groups=2, width=4)
+    config = replace(saved("mamba2")[1].config, ssm=ssm)
+    size = 4 * state_layout(config).size
+    given_bytes = memory * size + 17
+    if memory < 3:
+        with pytest.raises(MemoryError, match=f"{3 * size:,}"):
+            share_states(config, given_bytes, rows)
+        return
+    shares = share_states(config, given_bytes, rows)
+    assert 1 <= shares.max_running <= rows and shares.saved >= size
+    assert 2 * size * shares.max_running + shares.saved == given_bytes
+    if shares.max_running < rows:
+        assert 2 * size * (shares.max_running + 1) > given_bytes * 3 // 4
+
+
+def test_a_replica_runs_as_many_requests_as_there_is_memory_for() -> None:
+    checkpoint = saved("bamba")[1]
+    size = 4 * state_layout(checkpoint.config).size
+    settings = ReplicaSettings(num_blocks=32, block_size=8, max_running=9, state_bytes=16 * size, kernel="float32")
+    replica = replica_from_checkpoint(checkpoint, "tiny", settings, ManualClock())
+    states: Any = replica.scheduler.states
+    assert (replica.scheduler.config.max_running, states.max_snapshot_bytes) == (6, 4 * size)
+
+
+def test_sums_of_hidden_states_do_not_come_from_the_cache() -> None:
+    """A repeated prompt has blocks and a state in the cache, but its hidden states must be computed."""
+    folder = Path(saved("bamba")[2].name)
+    decoder = fused_decoder(saved("bamba")[1], folder)
+    replica = FusedReplica(decoder)
+    computed = count_tokens(replica)
+    for name in ("first", "again"):
+        total = PromptEmbedding(decoder.config.hidden_size)
+        replica.run([replace(ask(name, PROMPTS[2], 1), hidden_sum=total)])
+    assert computed[0] == 2 * len(PROMPTS[2])

@@ -197,12 +197,12 @@ def try_kernels(checkpoint: Checkpoint, settings: NativeSettings) -> KernelChoic
     library = _library(settings)
     if checkpoint.config.is_recurrent and settings.kernel == "auto" and not isinstance(library, BuildFailed):
         return KernelChoice("fused", "only these compute recurrent layers in C++")
-    choice = choose_kernel(_usual_matrix(checkpoint), library, settings.kernel, settings.device)
+    choice = choose_kernel(usual_matrix(checkpoint), library, settings.kernel, settings.device)
     _log.info("matrix kernel: %s; tried: %s", choice.kernel, choice.why)
     return choice
 
 
-def _usual_matrix(checkpoint: Checkpoint) -> Weight:
+def usual_matrix(checkpoint: Checkpoint) -> Weight:
     """Return a matrix whose type and width are usual for the model."""
     names = (f"layers.{layer}.{name}" for name in ("gate", "up", "in") for layer in range(checkpoint.config.num_layers))
     return checkpoint.weights[next(name for name in names if name in checkpoint.weights)]
@@ -239,7 +239,7 @@ def _library(settings: NativeSettings) -> Any | BuildFailed:
 
 def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepared: PackedWeights) -> FusedDecoder:
     torch.set_num_threads(1)  # the kernels have their own threads, with which torch's would only compete
-    half_by_default = isinstance(_usual_matrix(checkpoint), Affine)
+    half_by_default = isinstance(usual_matrix(checkpoint), Affine)
     default: KVType = "float16" if half_by_default else "float32"
     kv_dtype = default if settings.kv_dtype == "auto" else settings.kv_dtype
     return FusedDecoder(

@@ -16,6 +16,7 @@ from specialist.engines.native.create import (
     create_native,
     prepare_shared,
     try_kernels,
+    usual_matrix,
 )
 from specialist.engines.native.gpu_memory import LEAST_BLOCKS
 from specialist.engines.native.settings import DEFAULT_KV_BYTES, NativeSettings
@@ -48,7 +49,11 @@ def create_pair(
     shared = shared or prepare_shared(checkpoint, settings, try_kernels(checkpoint, settings), progress)
     if settings.num_blocks is None:
         mine, others = (_token_bytes(each, settings, shared.choice) for each in (checkpoint, draft))
-        settings = replace(settings, kv_bytes=(settings.kv_bytes or DEFAULT_KV_BYTES) * mine // (mine + others))
+        kv_bytes = settings.kv_bytes or DEFAULT_KV_BYTES
+        if mine:
+            settings = replace(settings, kv_bytes=kv_bytes * mine // (mine + others))
+        else:  # only the draft model has keys and values
+            settings = replace(settings, num_blocks=max(LEAST_BLOCKS, kv_bytes // (others * settings.block_size)))
     large = create_native(checkpoint, settings, progress, shared)
     own = _draft_settings(settings, large.choice, large.engine.decoder.num_blocks)
     return ModelPair(large, create_native(draft, own, progress))
@@ -81,10 +86,9 @@ def _token_bytes(checkpoint: Checkpoint, settings: NativeSettings, choice: Kerne
     """Return the bytes of a token's keys and values."""
     dtype: str = settings.dtype
     if choice.kernel == "fused":
-        is_half = isinstance(checkpoint.weights["layers.0.gate"], Affine)
+        is_half = isinstance(usual_matrix(checkpoint), Affine)
         dtype = ("float16" if is_half else "float32") if settings.kv_dtype == "auto" else settings.kv_dtype
-    config = checkpoint.config
-    return int(2 * config.num_layers * config.kv_size * getattr(torch, dtype).itemsize)
+    return int(checkpoint.config.kv_token_size * getattr(torch, dtype).itemsize)
 
 
 def draft_model(

@@ -44,8 +44,8 @@ class Drawn(NamedTuple):
 
 def why_unsupported(config: ModelConfig) -> str | None:
     """Return why the kernels cannot compute this model, or None."""
-    if config.is_recurrent:
-        return "it has recurrent layers, which only PyTorch computes on a GPU"
+    if config.parts:
+        return f"only PyTorch computes {config.architecture} models on a GPU"
     size = config.head_dim
     if size < 32 or size > 256 or size & (size - 1):
         return f"heads of {size} elements: the kernels take 32, 64, 128 or 256"

@@ -73,7 +73,7 @@ def share_states(config: ModelConfig, state_bytes: int, max_running: int) -> Sta
     size = 4 * state_layout(config).size
     running = min(max_running, state_bytes * 3 // 4 // (2 * size))
     if running < 1 or state_bytes - 2 * size * running < size:
-        least = 4 * size
+        least = 3 * size
         raise MemoryError(
             f"the states of recurrent layers take {size:,} bytes for each sequence, and twice that while it runs: "
             f"state_memory must be at least {least:,} bytes, got {state_bytes:,}"
