@@ -194,6 +194,7 @@ class LaneTexts:
         self._answers: OrderedDict[int, _Answer] = OrderedDict()  # the least recently used first
         self._ends: dict[bytes, dict[bytes, tuple[_Answer, int]]] = {}
         """For each root: by a few tokens, the last answer that has them, and the position after them."""
+        self._peaks: dict[bytes, int] = {}  # the most entries of each root since its table was made
         self._num_tokens = 0
         self._num_received = 0
 
@@ -215,6 +216,7 @@ class LaneTexts:
         ends, packed, size = self._ends.setdefault(root, {}), kept.tobytes(), kept.itemsize
         for end in range(_SHORTEST_OF_LANE, len(kept)):
             ends[packed[(end - _SHORTEST_OF_LANE) * size : end * size]] = answer, end
+        self._peaks[root] = max(self._peaks.get(root, 0), len(ends))
         self._answers[answer.number] = answer
         self._num_tokens += len(kept)
         while self._num_tokens > self._most_tokens:
@@ -237,7 +239,9 @@ class LaneTexts:
             if key in ends and ends[key][0] is answer:
                 del ends[key]
         if not ends:
-            del self._ends[answer.root]
+            del self._ends[answer.root], self._peaks[answer.root]
+        elif 4 * len(ends) < self._peaks[answer.root]:  # a dict never shrinks
+            self._ends[answer.root], self._peaks[answer.root] = dict(ends), len(ends)
 
 
 class LaneText(CopiedText):

@@ -124,10 +124,11 @@ class DraftModel:
             seconds, drawn = self._compute(rows)
             self.cost.learn(sum(len(row.tokens) for _, row in rows), seconds)
             for seq, tokens in zip(list(active), drawn, strict=True):
+                follower = active[seq]
                 if isinstance(tokens, RowFault):  # such as a structure that its own guesses cannot follow
+                    self._learn(follower, len(follower.guesses) + 1, is_right=False)
                     del active[seq]
                     continue
-                follower = active[seq]
                 follower.own.append(tokens)
                 follower.guesses += tokens
                 if len(follower.guesses) == windows[seq] or tokens[0] in seq.request.stop_ids:
@@ -196,9 +197,7 @@ class DraftModel:
         num_right = 0
         for guess, token in zip(follower.guesses, seq.chain.tokens(follower.num_known, seq.num_tokens), strict=False):
             is_right = guess == token
-            number = min(num_right + 1, HitRates.MOST)
-            self._rates.learn(number, hit=is_right)
-            follower.hits.learn(number, hit=is_right)
+            self._learn(follower, num_right + 1, is_right=is_right)
             if not is_right:
                 break
             num_right += 1
@@ -208,3 +207,9 @@ class DraftModel:
             follower.num_computed = boundary
         follower.num_known, follower.guesses = seq.num_tokens, ()
         self.pool.register(follower.table, seq.chain, follower.num_computed)
+
+    def _learn(self, follower: _Follower, number: int, *, is_right: bool) -> None:
+        """Learn whether guess `number` of a round was right."""
+        number = min(number, HitRates.MOST)
+        self._rates.learn(number, hit=is_right)
+        follower.hits.learn(number, hit=is_right)

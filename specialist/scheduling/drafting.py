@@ -4,6 +4,7 @@ which of them are kept."""
 from collections.abc import Mapping
 from collections.abc import Sequence as Tokens
 from heapq import heapify, heappop, heapreplace
+from math import inf
 
 from specialist.scheduling.copied_text import CopiedText, HitRates, LaneText, LaneTexts, OwnText
 from specialist.scheduling.draft_model import DraftModel
@@ -22,9 +23,12 @@ class DraftProposer:
     by their likelihoods and the measured time of steps. With `model`, a smaller model guesses where that is faster
     still."""
 
-    def __init__(self, lane: LaneTexts | None = None, model: DraftModel | None = None) -> None:
+    def __init__(
+        self, lane: LaneTexts | None = None, model: DraftModel | None = None, itl_seconds: float = inf
+    ) -> None:
+        """`itl_seconds`: the longest time for which `model` may read in one step."""
         self.lane = lane
-        self.model = None if model is None else ModelDrafts(model)
+        self.model = None if model is None else ModelDrafts(model, itl_seconds)
         self._own_rates, self._lane_rates = HitRates(), HitRates()
         self._copied: dict[Sequence, LaneText] = {}
         self._cost = StepCost()

@@ -2,6 +2,7 @@
 second, by measured hit rates and by the measured times of both models."""
 
 from collections.abc import Mapping
+from math import inf
 from typing import NamedTuple
 
 from specialist.scheduling.draft_model import DraftModel
@@ -15,7 +16,7 @@ _FEW, _LIKELY = 4, 0.8
 _FIRST_CHUNK = 16  # while the time of a token is unknown
 _WORTH = 2.0  # reading a text must save so many times its cost
 _TRIAL_SHARE = 0.01  # of the time of steps, spent on trials while the model does not pay
-_FIRST_TRIALS = 8  # steps whose time may be spent on trials from the beginning
+_FIRST_TRIALS = 8  # steps whose time may be spent on trials at once, also at the beginning
 _UNCHANGED = 8  # steps after which it is asked again whether a model pays that did not
 _TRIAL_DRAFTS = 16  # of all sequences in a trial step
 _FIRST_PAUSE, _LONGEST_PAUSE = 64, 4096  # steps without the model after a failure; twice as many after each further one
@@ -34,25 +35,26 @@ class _Plan(NamedTuple):
 
 
 class ModelDrafts:
-    def __init__(self, model: DraftModel) -> None:
+    def __init__(self, model: DraftModel, itl_seconds: float = inf) -> None:
+        """`itl_seconds`: the longest time that reading a part of a text may take."""
         self.model = model
+        self._itl_seconds = itl_seconds
         self.num_failed = 0  # steps without its guesses because it failed
         self._pause = 0  # steps for which it is not asked
         self._next_pause = _FIRST_PAUSE
         self._unchanged = 0  # steps for which it will probably still not pay
-        self._stepping = 0.0  # seconds of all decode steps in which it could have guessed
-        self._on_trial = 0.0  # of these, what trials cost
+        self._allowance: float | None = None  # the seconds that trials may cost now
         self._usual = 0.0  # the last step without drafts would take so long
         self._could_guess = False
         self._trial: float | None = None  # the model's seconds when the trial of this step began
 
     def observe(self, seconds: float) -> None:
         """Learn how long a decode step took, without the model's part."""
-        if self._could_guess:
-            self._stepping += seconds
+        if self._could_guess and self._allowance is not None:
+            self._allowance = min(self._allowance + _TRIAL_SHARE * seconds, _FIRST_TRIALS * self._usual)
             self._could_guess = False
-        if self._trial is not None:
-            self._on_trial += self.model.seconds - self._trial + max(0.0, seconds - self._usual)
+        if self._trial is not None and self._allowance is not None:
+            self._allowance -= self.model.seconds - self._trial + max(0.0, seconds - self._usual)
             self._trial = None
 
     def guess(
@@ -70,6 +72,8 @@ class ModelDrafts:
             return {}
         try:
             self._usual = seconds[0]
+            if self._allowance is None:
+                self._allowance = _FIRST_TRIALS * self._usual
             guesses = self.model.guess(self._windows(limits, num_rows, most, seconds, copied))
         except Exception:  # it costs only the drafts
             self.num_failed += 1
@@ -90,10 +94,9 @@ class ModelDrafts:
         if best.rate >= LEAST_GAIN * usual:
             saved = num_rows / len(best.windows) * (1 / usual - 1 / best.rate)  # by each token of these sequences
             return self._read(best.windows, unread, saved)
-        budget = _TRIAL_SHARE * self._stepping + _FIRST_TRIALS * self._usual - self._on_trial
         others = {seq: limit for seq, limit in limits.items() if seq not in copied.windows}
-        if others and budget > 0:
-            return self._try(others, most - num_copied, unread, budget)
+        if others and self._allowance is not None and self._allowance > 0:
+            return self._try(others, most - num_copied, unread, self._allowance)
         self._unchanged = _UNCHANGED
         return {}
 
@@ -115,8 +118,9 @@ class ModelDrafts:
         best, size = _Plan({}, 0.0), len(ranked)
         while size:
             chosen = ranked[:size]
-            drafts = sum(window for seq, window in copied.windows.items() if seq not in chosen)
-            kept = num_rows + sum(number for seq, number in copied.kept.items() if seq not in chosen)
+            own = set(chosen)
+            drafts = sum(window for seq, window in copied.windows.items() if seq not in own)
+            kept = num_rows + sum(number for seq, number in copied.kept.items() if seq not in own)
             num_first = sum(num if (num := unread[seq]) <= _READY else 1 for seq in chosen)
             for window in _WINDOWS:
                 windows = {seq: min(window, limits[seq]) for seq in chosen}
@@ -159,9 +163,14 @@ class ModelDrafts:
         behind = [seq for seq in windows if unread[seq] > _READY]
         worth = [seq for seq in behind if seq.rounds_left * saved >= _WORTH * self.model.token_seconds * unread[seq]]
         if worth:
-            self.model.read(worth, _CHUNK)
+            self.model.read(worth, self._chunk())
         ready = [seq for seq in windows if seq not in behind or (seq in worth and self.model.num_unread(seq) <= _READY)]
         return {seq: windows[seq] for seq in ready}
+
+    def _chunk(self) -> int:
+        """Return how many tokens it may read in one step."""
+        each = self.model.token_seconds
+        return min(_CHUNK, max(1, int(min(self._itl_seconds / each, _CHUNK)))) if each else _CHUNK
 
     def _try(
         self, limits: Mapping[Sequence, int], most: int, unread: Mapping[Sequence, int], budget: float
@@ -172,7 +181,7 @@ class ModelDrafts:
         first = min(limits, key=lambda seq: (unread[seq], seq.index))
         each = self.model.token_seconds
         if unread[first] > _READY or unread[first] * each > budget:
-            self.model.read([first], min(_CHUNK, int(budget / each)) if each else _FIRST_CHUNK)
+            self.model.read([first], min(self._chunk(), int(budget / each)) if each else _FIRST_CHUNK)
             return {}
         ready = [seq for seq in limits if unread[seq] <= _READY]
         window = max(2, min(4, _TRIAL_DRAFTS // len(ready)))

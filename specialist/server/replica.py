@@ -106,7 +106,7 @@ def create_proposer(settings: ReplicaSettings, model: DraftModel | None = None) 
     """Return what proposes drafts to the replica's scheduler; None if it is to guess none."""
     if not settings.draft_window:
         return None
-    return DraftProposer(LaneTexts() if settings.draft_lane else None, model)
+    return DraftProposer(LaneTexts() if settings.draft_lane else None, model, settings.itl_seconds)
 
 
 def create_sim_replica(

@@ -16,7 +16,7 @@ from specialist.scheduling.step import Finished, Step, StepOutcome
 from tests.laws.oracle import EagerProposer
 from tests.laws.replica import Replica, Shape
 from tests.laws.scenario import ADAPTERS, BARE
-from tests.laws.small_model import small_model
+from tests.laws.small_model import SmallModel, small_model
 
 CHEAP = CostModel(decode_token=1e-5)
 """Of the model: a step takes the same time with and without drafts."""
@@ -205,3 +205,19 @@ def test_a_full_memory_forgets_the_least_recently_used() -> None:
     requests = [Request(f"r{i}", BARE, (1 + i, 2, 3), 40, draft_window=3) for i in range(8)]
     assert replica.run(requests) == {each.request_id: model.answer(each) for each in requests}
     assert sum(end.num_accepted for end in ends_of(replica)) > 10
+
+
+def test_a_model_that_paid_for_long_and_then_errs_costs_little() -> None:
+    """What trials may cost does not add up while the model pays."""
+    own, errs, seconds = CostModel(1e-3, 1e-4, 0.0, 2e-3, 1e-5, 0.0), SimModel(), {}
+    for window in (0, 16):
+        replica, proposer = drafting(SimModel(), CHEAP, own)
+        replica.run([Request(f"good {i}", BARE, (1, 2, 3 + i), 3000, draft_window=window) for i in range(4)])
+        model = proposer.model
+        assert model is not None
+        model.model._engine.model = SmallModel(errs.vocab_size, errs=1)  # type: ignore[attr-defined]
+        replica.run([Request("settles", BARE, (7, 2, 3), 300, draft_window=window)])
+        before = replica.clock.now()
+        replica.run([Request("bad", BARE, (7, 2, 4), 1500, draft_window=window)])
+        seconds[window] = replica.clock.now() - before
+    assert seconds[0] / seconds[16] > 0.95

@@ -1,6 +1,7 @@
 """Answers of a lane as a source of drafts: who finds them, what is expected, and the bound on their memory."""
 
 import gc
+import sys
 import tracemalloc
 from array import array
 from random import Random
@@ -147,3 +148,13 @@ def test_a_repeated_request_takes_few_steps() -> None:
         assert isinstance(end, Finished)
         assert end.num_accepted >= num_likely and bool(end.num_drafted) == bool(num_likely)
         assert all(count == DraftCount("lane", count.num_drafted, count.num_accepted) for count in end.drafts)
+
+
+def test_a_table_that_was_full_once_becomes_small_again() -> None:
+    random, texts = Random(2), LaneTexts(30_000 * LaneTexts.TOKEN_BYTES)
+    for root in (b"first", b"second"):
+        for _ in range(40):
+            texts.learn(root, [random.randrange(50_000) for _ in range(1_000)], 0)
+            texts.learn(b"first", list(range(100)), 0)  # in use all the time
+    tables = {root: sys.getsizeof(table) for root, table in texts._ends.items()}
+    assert tables[b"first"] < tables[b"second"] / 20

@@ -63,6 +63,8 @@ def _create_on_card(
     checkpoint: Checkpoint, draft: Checkpoint, settings: NativeSettings, progress: Progress, shared: SharedParts | None
 ) -> ModelPair:
     """Load the draft model first, so that the large one fits its pool into what is left; then divide this pool."""
+    if checkpoint.config.kv_token_size == 0:
+        raise ValueError("a model without attention takes no draft model on a GPU: leave out draft_model")
     kernel = KernelChoice(settings.kernel, "configured") if settings.kernel != "auto" else KernelChoice("triton", "")
     small = create_native(draft, _draft_settings(settings, kernel, LEAST_BLOCKS), progress)
     large = create_native(checkpoint, settings, progress, shared)

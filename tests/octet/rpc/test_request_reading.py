@@ -114,6 +114,9 @@ async def test_oldest_pending_read_is_refused_and_requests_are_served() -> None:
         await asyncio.gather(*received, return_exceptions=True)
 
 
+SHORT = 0.05
+
+
 class SlowToCancel:
     """A call that ends some time after it is cancelled."""
 
@@ -136,15 +139,16 @@ def test_expired_reads_do_not_count_as_pending() -> None:
     """In simulated time, because a busy machine may delay any read by more than the limit."""
     loop = HeapLoop()
     try:
-        loop.run_until_complete(_expire_reads(RequestReader(0.05, max_pending=2)))
+        loop.run_until_complete(_expire_reads(RequestReader(SHORT, max_pending=2)))
     finally:
         loop.close()
 
 
 async def _expire_reads(request_reader: RequestReader) -> None:
     silent = [asyncio.create_task(request_reader.read(SlowToCancel())) for _ in range(2)]
-    while not any(task.cancelling() for task in silent):
-        await asyncio.sleep(0.001)
+    await asyncio.sleep(0)  # both begin to wait
+    await asyncio.sleep(SHORT)  # both limits pass at the same moment, before this wait ends
+    assert all(task.cancelling() and not task.done() for task in silent)
     for _ in range(3):
         assert await request_reader.read(AnsweringCall()) == b"yes"
     received = await asyncio.gather(*silent, return_exceptions=True)

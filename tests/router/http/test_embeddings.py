@@ -36,7 +36,7 @@ async def embedding_router() -> AsyncIterator[HttpHarness]:
     settings = ReplicaSettings(name="writer", num_blocks=64, block_size=16, kernel="fused", threads=1)
 
     def build() -> Any:
-        return replica_from_checkpoint(checkpoint(), "tiny", settings, SystemClock())
+        return replica_from_checkpoint(checkpoint(MODEL), "tiny", settings, SystemClock())
 
     async with running_replica(build) as real, running_replica(sim(QUICK)) as other:
         addresses = {"writer": [real.address], "editor": [other.address]}
