@@ -4,9 +4,9 @@ A sum over K has the same order for every number of rows: the weight's shape fix
 summed from left to right in steps of one tensor core instruction, and the parts are added up from left to right. A
 tensor core gives the same bits for every shape of tile, and whichever factor is the weight.
 
-Three kernels share that order. `_held` is for few rows: the warps of a program sum one part each, and the program keeps
+Four kernels share that order. `_held` is for few rows: the warps of a program sum one part each, and the program keeps
 its weights in registers before the kernel that computes x has ended. `_streamed` does the same for weights too large to
-keep. `_tiled` is for more rows.
+keep. `_tiled` is for more rows, and `prompt_linear.py` for more than a decode step has.
 """
 
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specialist.ops.gpu import prompt_linear
 from specialist.ops.gpu.launch import EXACT, prefetch, start, wait
 from specialist.ops.gpu.low_rank import Terms, add_terms, load_b
 from specialist.ops.gpu.norm import inverse_root, sum_of_parts, sum_parts
@@ -174,7 +175,12 @@ def _product(
     """Return float32 [BLOCK_N, BLOCK_M]: w [N, K] times x [M, K] transposed, over SUMS parts of PART columns from
     `first`. All parts are summed in one loop, so that loading never pauses between two of them."""
     rows = weight_rows(pid_n, N, GATED, BLOCK_N)
-    tokens = tl.minimum(pid_m * BLOCK_M + tl.arange(0, BLOCK_M), num_rows - 1)  # a row too many is not stored
+    tokens = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    FEW: tl.constexpr = BLOCK_M <= 16
+    if FEW:  # rows too many are not read: thousands of programs that read the only row again would slow each other down
+        exists = (tokens < num_rows)[:, None]
+    else:
+        tokens = tl.minimum(tokens, num_rows - 1)  # a row too many is not stored
     columns = first + tl.arange(0, BLOCK_K)
     at_w = w + rows.to(tl.int64)[:, None] * K + columns[None, :]
     at_x = x + tokens.to(tl.int64)[:, None] * K + columns[None, :]
@@ -184,7 +190,7 @@ def _product(
         total = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
         for step in range(0, SUMS * steps):
             part_w = tl.load(at_w + step * BLOCK_K)
-            part_x = tl.load(at_x + step * BLOCK_K)
+            part_x = tl.load(at_x + step * BLOCK_K, mask=exists, other=0.0) if FEW else tl.load(at_x + step * BLOCK_K)
             part = tl.dot(part_w, tl.trans(part_x), part, input_precision="ieee")
             if SUMS > 1:  # known when the kernel is compiled; the inner condition is not
                 if step % steps == steps - 1:
@@ -197,7 +203,8 @@ def _product(
         for done in range(0, PART, BLOCK_K):
             inside = (tl.arange(0, BLOCK_K) < PART - done)[None, :]
             part_w = tl.load(at_w + done, mask=inside, other=0.0)
-            part_x = tl.load(at_x + done, mask=inside, other=0.0)
+            kept = inside & exists if FEW else inside
+            part_x = tl.load(at_x + done, mask=kept, other=0.0)
             part = tl.dot(part_w, tl.trans(part_x), part, input_precision="ieee")
     return part
 
@@ -281,9 +288,10 @@ def num_parts(weight: Tensor) -> int:
     return PARTS.value if several and weight.element_size() == 2 else 1
 
 
+MOST_SPREAD = 128  # the most rows for which the parts of a sum have programs of their own
 _FEW, MOST_HELD = 8, 16  # the most rows for `_held` and `_streamed`; weights kept for more than 8 must be small
 _MOST_KEPT = 1 << 23  # the most weights that all programs together keep for more than 8 rows
-_WIDEST_KEPT = 4096  # the most columns that a program can keep
+_WIDEST_KEPT = 3072  # the most columns that a program can keep
 
 
 def _is_held(num_rows: int, weight: Tensor) -> bool:
@@ -298,22 +306,37 @@ def norms_within(num_rows: int, weight: Tensor) -> bool:
 
 def choose_tile(num_rows: int, weight: Tensor) -> Tile:
     """Return the tile for `num_rows` rows of x. It affects only speed."""
-    rows = len(weight)
+    rows, columns = weight.shape
     if weight.element_size() > 2:
         return Tile(16, 32, 32, 4, 2)  # no tensor core multiplies float32 exactly
-    if num_rows <= 16:
-        return Tile(16, 64, 128, 4, 4)
-    if num_rows <= 32:
-        return Tile(32, 64, 128, 4, 4)
+    if num_parts(weight) == 1:
+        if num_rows <= 16:
+            return Tile(16, 64, 128, 4, 6)
+        if num_rows <= 32:
+            return Tile(32, 64, 128, 4, 4)
+        if num_rows <= 64:
+            return Tile(64, 64, 128, 4, 4) if rows <= 8192 else Tile(64, 64, 64, 4, 6)
+        if num_rows <= 128:
+            return Tile(128, 64, 64, 4, 6) if rows <= 8192 or columns <= 2048 else Tile(128, 128, 64, 4, 3)
+        return Tile(256, 128, 64, 8, 3)
     if num_rows <= 64:
-        return Tile(64, 64, 128, 4, 4)
+        return _deepest(Tile(16 if num_rows <= 16 else 32 if num_rows <= 32 else 64, 64, 128, 4, 4), rows)
     if num_rows <= 128:
-        if num_parts(weight) > 1:
-            return Tile(128, 64, 64, 4, 4)
-        return Tile(128, 64, 64, 4, 6) if rows <= 8192 else Tile(128, 128, 64, 4, 3)
-    if num_parts(weight) > 1:
-        return Tile(128, 128, 64, 8, 4)
-    return Tile(256, 128, 64, 8, 3)
+        return _deepest(Tile(128, 64, 64, 4, 6), rows)
+    return Tile(128, 128, 64, 8, 4)
+
+
+_PROCESSORS, _SHARED = 132, 227 << 10  # multiprocessors of an H100 or H200, and the shared memory of each in bytes
+
+
+def _deepest(tile: Tile, rows: int) -> Tile:
+    """Return the tile with as many stages, of those given, as let all programs of a split sum run at the same time."""
+    programs = triton.cdiv(rows, tile.block_n) * PARTS.value
+    for stages in range(tile.stages, 3, -1):
+        size = (tile.block_m + tile.block_n) * tile.block_k * 2 * stages
+        if _SHARED // (size + 1024) * _PROCESSORS >= programs:
+            return tile._replace(stages=stages)
+    return tile._replace(stages=3)
 
 
 class Workspace:
@@ -364,14 +387,17 @@ def linear(
             )  # fmt: skip
         else:
             launch = _streamed[(programs,)]
+            width, stages = (64, 8) if num_rows <= _FEW else (128, 4)
             launch(
                 x, weight, bias, residual, out, *added, num_rows,
-                BLOCK_M=height, BLOCK_N=16, BLOCK_K=128, PREFETCH=512 if chained and num_rows <= _FEW else 0,
-                num_warps=4, num_stages=4, **shape,
+                BLOCK_M=height, BLOCK_N=16, BLOCK_K=width, PREFETCH=512 if chained and num_rows <= _FEW else 0,
+                num_warps=4, num_stages=stages, **shape,
             )  # fmt: skip
         return out
+    if num_rows > MOST_SPREAD and terms is None and tile is None and prompt_linear.fits(x, weight, out):
+        return prompt_linear.linear(x, weight, out, sums, bias=bias, residual=residual, gated=gated)
     best = tile or choose_tile(num_rows, weight)
-    spread = sums > 1 and num_rows <= 128
+    spread = sums > 1 and num_rows <= MOST_SPREAD
     num_tiles = triton.cdiv(num_rows, best.block_m) * triton.cdiv(rows, best.block_n)
     launch = _tiled[(num_tiles, sums if spread else 1)]
     launch(

@@ -9,31 +9,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specialist.ops.gpu.attention import LOG2E, TILE, merge, rows_of
+from specialist.ops.gpu.attention import LOG2E, TILE, merge
 from specialist.ops.gpu.launch import EXACT
 
 
 @triton.jit
-def _attend_tile(
-    turned, ones, k_cache, v_cache, table, begin, last, query, kv_head, scale,
-    KV_HEADS: tl.constexpr, D: tl.constexpr, WINDOW: tl.constexpr, BLOCK_SIZE: tl.constexpr, MASKED: tl.constexpr,
-):  # fmt: skip
-    """Return the largest score [ROWS, 1], the sum of the weights [ROWS, 8] and the weighted values [ROWS, D]."""
-    tokens = begin + tl.arange(0, TILE)
-    columns = tl.arange(0, D)
-    at = rows_of(table, tokens, last, kv_head, KV_HEADS, D, BLOCK_SIZE)
-    k = tl.load(k_cache + at[:, None] + columns[None, :])
-    v = tl.load(v_cache + at[:, None] + columns[None, :])
-    scores = tl.dot(turned, tl.trans(k), input_precision="ieee")
-    if MASKED:
-        visible = tokens[None, :] <= query[:, None]
-        if WINDOW > 0:
-            visible = visible & (query[:, None] - tokens[None, :] < WINDOW)
-        scores = tl.where(visible, scores, float("-inf"))
-    peak = tl.max(scores, axis=1, keep_dims=True) * scale
-    base = tl.where(peak == float("-inf"), 0.0, peak)
-    weights = tl.exp2(tl.fma(scores, scale, -base)).to(v.dtype)
-    return peak, tl.dot(weights, ones, input_precision="ieee"), tl.dot(weights, v, input_precision="ieee")
+def _blocks(table, begin, last, BLOCK_SIZE: tl.constexpr):
+    """Return the block of each of the TILE tokens from `begin`; after `last`, its block."""
+    return tl.load(table + tl.minimum(begin + tl.arange(0, TILE), last) // BLOCK_SIZE)
 
 
 @triton.jit(do_not_specialize=["width"])
@@ -42,7 +25,8 @@ def _prefill(
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, WINDOW: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
-    """QUERIES tokens of one row, and the heads that share a KV head."""
+    """QUERIES tokens of one row, and the heads that share a KV head. The blocks of a tile are looked up while the tile
+    before is computed, so that loads of keys and values can run ahead."""
     GROUP: tl.constexpr = HEADS // KV_HEADS
     pid = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest contexts of a prompt first
     kv_head = tl.program_id(1)
@@ -65,24 +49,31 @@ def _prefill(
     peak = tl.full((ROWS, 1), float("-inf"), tl.float32)
     total = tl.zeros((ROWS, 8), tl.float32)
     mixed = tl.zeros((ROWS, D), tl.float32)
-    lowest = 0
+    lowest, sees_all = 0, start_of_row // TILE * TILE  # before `sees_all`, every query sees every token
     if WINDOW > 0:
         lowest = tl.maximum(start_of_row + 1 - WINDOW, 0) // TILE * TILE
-    sees_all = lowest  # up to here, every query sees every token
-    if WINDOW == 0:
-        sees_all = start_of_row // TILE * TILE
-        for begin in range(0, sees_all, TILE):
-            its_peak, its_total, its_mixed = _attend_tile(
-                turned, ones, k_cache, v_cache, table, begin, stop - 1, query, kv_head, scale,
-                KV_HEADS, D, WINDOW, BLOCK_SIZE, False,
-            )  # fmt: skip
-            peak, total, mixed = merge(peak, total, mixed, its_peak, its_total, its_mixed)
-    for begin in range(sees_all, stop, TILE):
-        its_peak, its_total, its_mixed = _attend_tile(
-            turned, ones, k_cache, v_cache, table, begin, stop - 1, query, kv_head, scale,
-            KV_HEADS, D, WINDOW, BLOCK_SIZE, True,
-        )  # fmt: skip
+        sees_all = lowest
+    blocks = _blocks(table, lowest, stop - 1, BLOCK_SIZE)
+    for begin in tl.range(lowest, stop, TILE, num_stages=3):
+        following = _blocks(table, begin + TILE, stop - 1, BLOCK_SIZE)
+        tokens = begin + tl.arange(0, TILE)
+        slots = blocks.to(tl.int64) * BLOCK_SIZE + tl.minimum(tokens, stop - 1) % BLOCK_SIZE
+        at = (slots * KV_HEADS + kv_head) * D
+        k = tl.load(k_cache + at[:, None] + columns[None, :])
+        v = tl.load(v_cache + at[:, None] + columns[None, :])
+        scores = tl.dot(turned, tl.trans(k), input_precision="ieee")
+        if begin >= sees_all:
+            visible = tokens[None, :] <= query[:, None]
+            if WINDOW > 0:
+                visible = visible & (query[:, None] - tokens[None, :] < WINDOW)
+            scores = tl.where(visible, scores, float("-inf"))
+        its_peak = tl.max(scores, axis=1, keep_dims=True) * scale
+        base = tl.where(its_peak == float("-inf"), 0.0, its_peak)
+        weights = tl.exp2(tl.fma(scores, scale, -base)).to(v.dtype)
+        its_total = tl.dot(weights, ones, input_precision="ieee")
+        its_mixed = tl.dot(weights, v, input_precision="ieee")
         peak, total, mixed = merge(peak, total, mixed, its_peak, its_total, its_mixed)
+        blocks = following
     total = tl.max(total, axis=1, keep_dims=True)  # all are equal
     tl.store(out + place, (mixed / total).to(out.dtype.element_ty), mask=kept[:, None])
 
@@ -122,6 +113,6 @@ def attend(
     launch(
         q, *blocks, query_start, context_lens, tables, tables.shape[1], k_cache, v_cache, out, head_dim**-0.5 * LOG2E,
         HEADS=heads, KV_HEADS=kv_heads, D=head_dim, WINDOW=window or 0, BLOCK_SIZE=block_size, ROWS=rows,
-        QUERIES=max(1, _QUERY_ROWS // group), num_warps=4, num_stages=3, **EXACT,
+        QUERIES=max(1, _QUERY_ROWS // group), num_warps=4, **EXACT,
     )  # fmt: skip
     return out
