@@ -181,7 +181,8 @@ def _find_headers() -> None:
     spec = find_spec("vllm")
     if spec is not None and spec.origin is not None:
         headers = Path(spec.origin).parents[1] / "_pyinclude" / "python3.12"
-        os.environ["CPATH"] = os.pathsep.join(filter(None, (str(headers), os.environ.get("CPATH"))))
+        if headers.is_dir():
+            os.environ["CPATH"] = os.pathsep.join(filter(None, (str(headers), os.environ.get("CPATH"))))
 
 
 if __name__ == "__main__":
