@@ -1,6 +1,8 @@
 """The soak finds what it looks for, on a CPU and within a number of steps."""
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from specialist.engines.base import Completion
 from specialist.scheduling.step import Step, StepOutcome
 from specialist.server.replica import AssembledReplica
+from tests.native import gpu_sanitize
 from tests.native.gpu_soak import SMALL, DeviceMemory, soak
 
 
@@ -34,7 +37,7 @@ def changes_tokens_of_large_steps(replica: AssembledReplica) -> None:
 
 def keeps_a_block(replica: AssembledReplica) -> None:
     pool: Any = replica.scheduler.pool
-    release, kept = pool.release, []
+    release, kept = pool.release, list[Any]()
 
     def forgets(table: Any) -> Any:
         if kept:
@@ -62,6 +65,21 @@ def fails_at_a_step(replica: AssembledReplica) -> None:
 def test_a_planted_bug_is_found(change: Any, why: str) -> None:
     with pytest.raises(AssertionError, match=why):
         soak("cpu", SMALL, steps=500, change=change)
+
+
+@pytest.mark.parametrize(("errors", "result"), [(0, "clean"), (2, "errors")])
+@pytest.mark.slow
+def test_a_sanitizer_sees_the_load(errors: int, result: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / gpu_sanitize.TOOL
+    tool.write_text(
+        '#!/bin/sh\n[ "$PYTORCH_NO_CUDA_MEMORY_CACHING $1 $2 $3 $4" = "1 --tool memcheck --error-exitcode 9" ] || '
+        f'exit 3\nshift 4\n"$@" || exit 4\necho "========= ERROR SUMMARY: {errors} errors"\n'
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    report = gpu_sanitize.check("memcheck", "cpu", steps=30, timeout=120)
+    assert (report["result"], report["errors"]) == (result, errors), report
+    assert ("load" in report) == (not errors)
 
 
 def test_memory_that_grows_is_found() -> None:
