@@ -42,8 +42,8 @@ With --peers on the CPU, other engines do the same in the same rounds: hf
 (transformers), llamacpp (llama-cpp-python), vllm (vLLM's CPU build). Each is
 installed into its own environment below $OCTET_CACHE (default: ~/.cache/octet),
 tried with different settings, and measured with the fastest. Waiting systems
-are stopped. A peer that cannot be installed, dies or hangs is reported and left out; the
-exit code is then 1.
+are stopped. A peer that cannot be installed, dies or hangs is reported and left
+out; the exit code is then 1.
 """
 
 
