@@ -10,10 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench import engine_decode as decode
-from bench.engine_calibration import calibrate
+from bench.engine_calibration import FULL_SHAPES, GPU_SHAPES, QUICK_SHAPES, calibrate
 from bench.engine_decode import OCTET, SERVED, DecodeJob, attempt
 from bench.engine_parts import FULL_LOOP, FULL_MIX, GPU_MIX, QUICK_LOOP, QUICK_MIX, measure_mixes, measure_open_loop
-from bench.peers.environment import PEERS, PeerUnavailable, PeerWorkspace, link_bench, start_peer
+from bench.peers.environment import PEERS, PeerUnavailable, PeerWorkspace, link_bench, start_peer, start_peer_on_gpu
 from bench.processes import Peer, PeerFailed
 from bench.timing import Findings, Say
 from simulation.results import BenchRecord, write_atomically
@@ -35,6 +35,8 @@ class EngineOptions:
     octet: tuple[str, ...] = ()  # additional arguments of Octet's runners
     parts: tuple[str, ...] = (DECODING,)
     on_gpu: bool = False
+    dtype: str = "float32"
+    peer_path: Path | None = None  # on a GPU: a folder from which peers can be imported
 
 
 def measure_engine(model: decode.BenchModel, options: EngineOptions, say: Say) -> Findings:
@@ -90,8 +92,9 @@ class _Systems:
         if OCTET not in self.live:
             self.findings.fail("octet: not calibrated, because it is not running")
             return
-        model, quick = self._model, self._options.quick
-        work = partial(calibrate, vocab_size=model.vocab_size, revision=model.revision, quick=quick)
+        model, options = self._model, self._options
+        shapes = QUICK_SHAPES if options.quick else GPU_SHAPES if options.on_gpu else FULL_SHAPES
+        work = partial(calibrate, vocab_size=model.vocab_size, revision=model.revision(), shapes=shapes)
         if found := attempt(self.findings, self.live, OCTET, work):
             content, summary = found
             write_atomically(path, content.encode())
@@ -120,9 +123,13 @@ class _Systems:
         if name not in PEERS:
             raise PeerUnavailable(f"{name}: unknown peer (known: {', '.join(PEERS)})")
         spec = PEERS[name]
-        if self._options.parts == (ADAPTERS,):
-            if not spec.mixing:
-                raise PeerUnavailable(f"{name}: cannot mix adapters in one batch")
+        is_mixing = self._options.parts == (ADAPTERS,)
+        if is_mixing and not spec.mixing:
+            raise PeerUnavailable(f"{name}: cannot mix adapters in one batch")
+        if self._options.peer_path is not None:
+            mixing = spec.mixing if is_mixing else ()
+            return start_peer_on_gpu(spec, self._options.peer_path, self._options.dtype, mixing, self._place)
+        if is_mixing:
             spec = replace(spec, variants=tuple((*variant, *spec.mixing) for variant in spec.variants))
         return start_peer(spec, self._place, self._say, try_all=not self._options.quick)
 

@@ -70,19 +70,25 @@ _ANSWER = 16
 # Number of sequences and length of their prompts: short and long, few and many, so that each cost has an effect.
 FULL_SHAPES = ((1, 16), (1, 64), (1, 256), (1, 1_024), (4, 32), (4, 512), (16, 32), (16, 256), (32, 16), (32, 128))
 QUICK_SHAPES = ((1, 4), (1, 32), (4, 8), (4, 64))
+GPU_SHAPES = (
+    *((1, 64), (1, 512), (1, 2_048), (4, 256), (4, 2_048), (8, 2_048), (16, 128), (16, 1_024), (32, 128), (64, 64)),
+    *((128, 32), (128, 256)),
+)
 
 
-def measured_steps(peer: Peer, vocab_size: int, *, quick: bool) -> Iterator[MeasuredStep]:
+def measured_steps(peer: Peer, vocab_size: int, shapes: Sequence[tuple[int, int]]) -> Iterator[MeasuredStep]:
     for seed in ("warm-up", "counted"):
-        for concurrency, prompt_tokens in QUICK_SHAPES if quick else FULL_SHAPES:
+        for concurrency, prompt_tokens in shapes:
             job = DecodeJob(f"{concurrency} x {prompt_tokens}", concurrency, prompt_tokens, _ANSWER)
             steps = peer.call("steps", prompts=job.prompts(seed, vocab_size), new_tokens=_ANSWER)
             if seed == "counted":
                 yield from (MeasuredStep(*step) for step in steps)
 
 
-def calibrate(peer: Peer, vocab_size: int, revision: str, *, quick: bool) -> tuple[str, str]:
-    cost, fits = fit_cost_model(list(measured_steps(peer, vocab_size, quick=quick)))
+def calibrate(
+    peer: Peer, vocab_size: int, revision: str, shapes: Sequence[tuple[int, int]] = FULL_SHAPES
+) -> tuple[str, str]:
+    cost, fits = fit_cost_model(list(measured_steps(peer, vocab_size, shapes)))
     about: dict[str, Any] = {
         "revision": revision,
         "settings": peer.settings,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -18,9 +18,12 @@ OCTET, SERVED, LIMIT = "octet", "octet served", "limit"
 _SPECIAL_TOKENS = 100  # the first ids are often control tokens, so prompts do not contain them
 _Result = TypeVar("_Result")
 DECODE, PREFILL, TTFT = "decode", "prefill", "TTFT"
+THROUGHPUT = "throughput"
+"""Measured from the submission of the prompts to the last token."""
 COLD, WARM = "TTFT, cold", "TTFT, warm"
-LINEAR, READING = "linear", "read"  # calls of Octet's runner
+LINEAR, READING, MULTIPLYING = "linear", "read", "multiply"  # calls of Octet's runner
 BARE_LINEAR, AT_BANDWIDTH = "bare linear layers", "weights at read bandwidth"
+AT_MATRIX_RATE = "matrices at the rate of a large one"
 AGREEMENT_CASE, AGREEMENT = "all prompts", "first token as octet's"
 
 
@@ -75,20 +78,25 @@ def rotated(names: list[str], by: int) -> list[str]:
 class BenchModel:
     path: Path
     vocab_size: int
-    revision: str
+    revision: Callable[[], str]
     hf_directory: Callable[[], Path]  # writes the model in float32, once
 
 
 def open_model(path: Path, cache: Path) -> BenchModel:
+    """Read the model's config; its weights are read only where they are needed. Raises ModelRefused."""
     from bench.peers.model_files import write_hf_directory
-    from specialist.models.open import open_checkpoint
+    from specialist.models.fields import ModelRefused
+    from specialist.models.open import inspect_model, open_checkpoint
 
-    checkpoint = open_checkpoint(path)
+    found = inspect_model(path)
+    if found.config is None or found.problems:
+        raise ModelRefused("; ".join(found.problems))
+    whole = lru_cache(lambda: open_checkpoint(path))
     return BenchModel(
         path.resolve(),
-        checkpoint.config.vocab_size,
-        checkpoint.revision,
-        lambda: write_hf_directory(checkpoint, cache / "peers" / "models"),
+        found.config.vocab_size,
+        lambda: whole().revision,
+        lambda: write_hf_directory(whole(), cache / "peers" / "models"),
     )
 
 
@@ -145,6 +153,7 @@ def compute_figures(job: DecodeJob, times: Sequence[Sequence[float]]) -> Iterato
         yield Figure(TTFT, "ms", 1e3 * max(firsts))
         return
     yield Figure(DECODE, "tok/s", decode_rate(times))
+    yield Figure(THROUGHPUT, "tok/s", throughput(times))
     yield from spread(TTFT, firsts, 95, least=1)
     yield from spread("ITL", [b - a for mine in times for a, b in pairwise(mine)], 95, least=1)
 
@@ -156,6 +165,10 @@ def decode_rate(times: Sequence[Sequence[float]]) -> float:
     if num_tokens == 0:
         raise ValueError("the sequences never decoded together: their answers are too short")
     return num_tokens / (stop - start)
+
+
+def throughput(times: Sequence[Sequence[float]]) -> float:
+    return sum(map(len, times)) / max(mine[-1] for mine in times)
 
 
 def prefix_prompts(workload: Workload, seed: str, vocab_size: int) -> tuple[list[int], list[int]]:
@@ -184,7 +197,16 @@ def reading_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figur
         yield case, Figure("read bandwidth", "GB/s", float(read["nbytes"]) / float(read["seconds"]) / 1e9)
 
 
-_LIMITS = {LINEAR: linear_figures, READING: reading_figures}
+def multiplying_figures(workload: Workload, peer: Peer) -> Iterator[tuple[str, Figure]]:
+    """Yield the rate of a large matrix product, and the rate of prompt tokens if only the model's products took time,
+    each at that rate."""
+    measured = peer.call(MULTIPLYING)
+    rate = float(measured["operations"]) / float(measured["seconds"])
+    yield prefill_case(workload), Figure(AT_MATRIX_RATE, "tok/s", rate / float(measured["a_token"]))
+    yield "a large matrix", Figure("matrix rate", "TFLOP/s", rate / 1e12)
+
+
+_LIMITS = {LINEAR: linear_figures, READING: reading_figures, MULTIPLYING: multiplying_figures}
 
 
 @dataclass(slots=True)
@@ -252,11 +274,12 @@ def ratios(board: Board, workload: Workload, peers: Sequence[str]) -> Iterator[B
     rates = [*((decode_case(n), DECODE) for n in workload.answers), (prefill_case(workload), PREFILL)]
     for case, metric in rates:
         yield from board.ratio(FigureKey(case, SERVED, metric), FigureKey(case, OCTET, metric), f"{case} vs in process")
+    together = [(decode_case(n), THROUGHPUT) for n in workload.answers]
     for peer in peers:
-        for case, metric in rates:
+        for case, metric in (*rates, *together):
             yield from board.ratio(FigureKey(case, OCTET, metric), FigureKey(case, peer, metric), f"{case} vs {peer}")
     for case, metric in rates:
-        for limit in (BARE_LINEAR, AT_BANDWIDTH):
+        for limit in (BARE_LINEAR, AT_BANDWIDTH, AT_MATRIX_RATE):
             yield from board.ratio(FigureKey(case, OCTET, metric), FigureKey(case, LIMIT, limit), f"{case} vs {limit}")
     case = prefix_case(workload)
     yield from board.ratio(FigureKey(case, OCTET, WARM), FigureKey(case, OCTET, COLD), f"{case} vs cold")

@@ -8,7 +8,18 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from bench.engine_decode import BENCH, OCTET, SERVED, DecodeJob, attempt, prompt_tokens, rotated, spread
+from bench.engine_decode import (
+    BENCH,
+    OCTET,
+    SERVED,
+    THROUGHPUT,
+    DecodeJob,
+    attempt,
+    prompt_tokens,
+    rotated,
+    spread,
+    throughput,
+)
 from bench.processes import Peer
 from bench.timing import Board, Figure, FigureKey, Findings
 from simulation.results import BenchRecord
@@ -130,8 +141,6 @@ GROUPED, INTERLEAVED = "octet", "octet interleaved"
 RULES: Mapping[str, int | None] = {GROUPED: None, INTERLEAVED: 1}
 """By system, how many steps an adapter may be passed over; None for the default of a replica."""
 NUMS, GPU_NUMS = (1, 4, 16), (0, 1, 4, 16)
-THROUGHPUT = "throughput"
-"""Measured from the submission of the prompts to the last token."""
 
 
 FULL_MIX = DecodeJob("16 sequences", 16, 32, 48)
@@ -177,7 +186,7 @@ def _mix(
     )
     times = job.checked_times(reply)
     figures = [
-        Figure(THROUGHPUT, "tok/s", sum(map(len, times)) / max(mine[-1] for mine in times)),
+        Figure(THROUGHPUT, "tok/s", throughput(times)),
         *spread("TTFT", [mine[0] for mine in times]),
         *spread("ITL", [b - a for mine in times for a, b in pairwise(mine)]),
     ]

@@ -23,17 +23,27 @@ part "adapters", 16 sequences share 1, 4 and 16 adapters, with long turns
 ("octet") and with a turn after every step ("octet interleaved"). Of the peers,
 only vllm runs these parts, and "adapters" only if it is the only part.
 
-With --device cuda, Octet's own engine runs on a GPU, without peers: 1, 16, 32
-and 128 sequences with longer prompts and answers, prefill of 8 x 2,048 tokens,
-and in the part "adapters" none, 1, 4 and 16 adapters, whose sequences share
-every step.
+With --device cuda, Octet's own engine runs on a GPU: 1, 16, 32 and 128
+sequences with longer prompts and answers, prefill of 8 x 2,048 tokens, and in
+the part "adapters" none, 1, 4 and 16 adapters, whose sequences share every
+step. Of the peers, only vllm runs there, in its own process on the same card,
+in turns with Octet. It is imported from the folder that --peer-path names, by
+the same Python and with its PyTorch. It runs with FlashAttention 3 (on Hopper),
+full CUDA graphs and asynchronous scheduling, and makes an answer only at its
+end, as its "generate" does; the times of tokens are taken where its core hands
+them over. Octet gets 0.3 of the card, vLLM 0.35.
 
-With --peers, other engines do the same in the same rounds: hf (transformers),
-llamacpp (llama-cpp-python), vllm (vLLM's CPU build). Each is installed into its
-own environment below $OCTET_CACHE (default: ~/.cache/octet), tried with
-different settings, and measured with the fastest. Waiting systems are stopped.
-A peer that cannot be installed, dies or hangs is reported and left out; the
-exit code is then 1.
+"decode" is the rate while all sequences decode, from token times of both alike;
+"throughput" counts from the first prompt to the last token. --model shape:0.6b
+and shape:8b are random weights with the shapes of Qwen3-0.6B and Llama 3.1 8B,
+written once below $OCTET_CACHE.
+
+With --peers on the CPU, other engines do the same in the same rounds: hf
+(transformers), llamacpp (llama-cpp-python), vllm (vLLM's CPU build). Each is
+installed into its own environment below $OCTET_CACHE (default: ~/.cache/octet),
+tried with different settings, and measured with the fastest. Waiting systems
+are stopped. A peer that cannot be installed, dies or hangs is reported and left
+out; the exit code is then 1.
 """
 
 
@@ -41,6 +51,8 @@ def add(benches: Commands) -> None:
     summary = "measure the engine on a real model, optionally against other engines"
     parser = add_bench(benches, "engine", ABOUT, summary, "small prompts and answers", RUNS, _run_engine)
     add_model(parser)
+    folder = "on cuda: a folder with a package vllm, ready to import"
+    parser.add_argument("--peer-path", type=Path, metavar="FOLDER", help=folder)
     parser.add_argument("--peers", type=names, default=(), metavar="NAME,...", help="hf, llamacpp, vllm")
     parts = "decode, open-loop, adapters (default: decode)"
     parser.add_argument("--parts", type=names, default=("decode",), metavar="PART,...", help=parts)
@@ -64,12 +76,14 @@ def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
 
     if not arguments.parts or not set(arguments.parts) <= set(PARTS):
         parser.error(f"--parts must name {' or '.join(PARTS)}, got {','.join(arguments.parts)!r}")
-    if arguments.peers and arguments.device != "cpu":
-        parser.error(f"--peers run on the CPU only and cannot be compared with {arguments.device}")
+    if arguments.peers and arguments.device != "cpu" and arguments.peer_path is None:
+        parser.error(f"on {arguments.device}, --peers need --peer-path: the folder from which they are imported")
+    if arguments.peer_path is not None and arguments.device == "cpu":
+        parser.error("--peer-path needs --device cuda: on a CPU, each peer is installed")
     if arguments.device == "cpu" and arguments.dtype != DTYPES[0]:
         parser.error(f"on a CPU everything is computed in {DTYPES[0]}, got --dtype {arguments.dtype}")
     cache = cache_directory()
-    model = arguments.model or demo_model(cache, bar())
+    model = _shaped_model(parser, str(arguments.model), cache) or arguments.model or demo_model(cache, bar())
     usual = PEER_RUNS if arguments.peers else RUNS
     runs = arguments.runs or (QUICK_RUNS if arguments.quick else usual)
     options = EngineOptions(
@@ -83,6 +97,20 @@ def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
         octet=() if arguments.device == "cpu" else ("--device", arguments.device, "--dtype", arguments.dtype),
         parts=arguments.parts,
         on_gpu=arguments.device != "cpu",
+        dtype=arguments.dtype,
+        peer_path=arguments.peer_path,
     )
     findings = measure_engine(open_model(model, cache), options, say)
     return publish_findings(arguments, findings, TARGETS, *ENGINE)
+
+
+def _shaped_model(parser: argparse.ArgumentParser, name: str, cache: Path) -> Path | None:
+    """Return the directory of a model of random weights; None if `name` names no such model."""
+    from bench.random_models import SHAPE, SHAPES, random_model
+
+    if not name.startswith(SHAPE):
+        return None
+    shape = name.removeprefix(SHAPE)
+    if shape not in SHAPES:
+        parser.error(f"--model {name}: unknown shape (known: {', '.join(SHAPE + each for each in SHAPES)})")
+    return random_model(shape, cache)

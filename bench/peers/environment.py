@@ -36,6 +36,7 @@ class PeerSpec(Installable):
     reads: Literal["gguf", "hf directory"]
     variants: tuple[tuple[str, ...], ...] = ((),)  # options of the runner to try; the fastest is measured
     mixing: tuple[str, ...] = ()  # options for several adapters in a batch; empty if unsupported
+    on_gpu: tuple[str, ...] = ()  # options for a GPU; empty if it runs on the CPU only
 
 
 PEERS: Mapping[str, PeerSpec] = {
@@ -57,6 +58,7 @@ PEERS: Mapping[str, PeerSpec] = {
             "hf directory",
             variants=(("--dtype", "float32"), ("--dtype", "bfloat16")),
             mixing=("--adapters", "16"),
+            on_gpu=("--device", "cuda", "--memory-fraction", "0.35"),
             unwanted=("torchvision", "torchaudio", "torchcodec"),
         ),
     )
@@ -217,6 +219,23 @@ def start_peer(spec: PeerSpec, place: PeerWorkspace, say: Say, *, try_all: bool)
         peer = keep_fastest(launches(environment), say)
     built = "" if environment.build == "native" else f", built {environment.build}: the native build does not run here"
     return peer, peer.settings + built
+
+
+def start_peer_on_gpu(
+    spec: PeerSpec, folder: Path, dtype: str, mixing: Sequence[str], place: PeerWorkspace
+) -> tuple[Peer, str]:
+    """Start a peer that lies in a folder, ready to import, with this interpreter and its PyTorch. Return it, paused,
+    and its settings. Raises PeerUnavailable or PeerFailed."""
+    if not spec.on_gpu:
+        raise PeerUnavailable(f"{spec.name}: runs on the CPU only")
+    if not (folder / spec.name / "__init__.py").is_file():
+        raise PeerUnavailable(f"{spec.name}: {folder} has no package {spec.name}: unpack it there")
+    model = place.model if (place.model / "config.json").is_file() else place.model_for(spec)
+    command = [sys.executable, "-m", spec.module, str(model), "--dtype", dtype, *spec.on_gpu, *mixing]
+    environment = {**os.environ, "PYTHONPATH": str(folder.resolve())}
+    log = place.peers / f"{spec.name}.run.log"
+    peer = Peer(spec.name, command, cwd=place.path, env=environment, log=log, timeout=place.timeout)
+    return peer, peer.settings
 
 
 def _launch(

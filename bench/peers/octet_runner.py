@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import os
 import re
 import subprocess
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 SERVED = "--served"  # the first argument: measure over gRPC
 _LONG_ENOUGH = 0.1  # the minimum seconds of a measurement
 _GPU_RUNNING = 128  # as many requests as the bench sends
-_GPU_SHARE = 0.4  # of the card's memory, so that two such engines fit
+_GPU_SHARE = 0.3  # of the card's memory, so that two such engines and a peer fit
+_LARGE = 8192  # rows and columns of the matrices whose product shows what the device can do
 _REFUSALS = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
 
@@ -71,14 +73,14 @@ class ScheduledEngine(SteppedEngine):
 
 
 class MixedEngine(ScheduledEngine):
-    """Counts steps and adapter changes, and records the longest wait in steps. Each step has one adapter."""
+    """Counts steps and adapter changes, and records the longest wait in steps. A step has at most one adapter."""
 
     longest = num_turns = num_steps = 0
-    _last = ""
+    _last: str | None = None
     _waited: Mapping[str, int] = {}
 
     def finish(self, step: Step) -> list[tuple[str, Sequence[int]]]:
-        (adapter,) = step.adapters
+        adapter = "".join(step.adapters)
         emitted = super().finish(step)
         unfinished = {digest for seq in self.scheduler.ledger.live.values() for digest in seq.request.lane.adapters}
         self.num_steps += 1
@@ -95,9 +97,11 @@ class Opened:
     settings: str
     weight_bytes: int  # bytes of weights that a decode step must read
     matrices: Mapping[str, tuple[int, ...]]  # [out, in] of matrices that an adapter may change, by name
+    matrix_elements: int = 0  # of all matrices but the embedding and the head
     linear_only: Callable[[int, int], object] | None = None  # multiplies by each matrix once; takes tokens and outputs
     work: Callable[[], Mapping[str, float]] | None = None  # seconds of the decoder by kind of work
     device: str = "cpu"
+    dtype: DType = "float32"
     digests: list[str] = field(default_factory=list)  # digests of the loaded adapters
 
 
@@ -119,6 +123,8 @@ class Octet(ScheduledEngine):
             calls["linear"] = partial(self.linear, self._opened.linear_only)
         if self._opened.work is not None:
             calls["shares"] = partial(self.shares, self._opened.work)
+        if self._opened.device != "cpu":
+            calls["multiply"] = self.multiply
         return calls
 
     def mix(self, prompts: Prompts, new_tokens: int, num_adapters: int, age_bound: int | None) -> dict[str, Any]:
@@ -136,7 +142,7 @@ class Octet(ScheduledEngine):
             engine = ScheduledEngine(scheduler, opened.replica.engine)
             return engine.generate(prompts, new_tokens, opened.digests[:num_adapters] or (None,))
         mixed = MixedEngine(scheduler, opened.replica.engine)
-        result = mixed.generate(prompts, new_tokens, opened.digests[:num_adapters])
+        result = mixed.generate(prompts, new_tokens, opened.digests[:num_adapters] or (None,))
         return {**result, "longest": mixed.longest, "turns": mixed.num_turns, "steps": mixed.num_steps}
 
     def steps(self, prompts: Prompts, new_tokens: int) -> list[tuple[str, int, int, float]]:
@@ -164,7 +170,8 @@ class Octet(ScheduledEngine):
         start = perf_counter()
         while (step := self._loop.run_once()) is not None:
             self.finish(step)
-            settle(self._opened.device)
+            if step.mode != "decode":  # a decode step has ended, and the next one may run already
+                settle(self._opened.device)
             now = perf_counter()
             yield step, now - start
             start = now
@@ -174,6 +181,11 @@ class Octet(ScheduledEngine):
 
     def read(self, nbytes: int | None) -> dict[str, Any]:
         return timed_read(self._opened.weight_bytes if nbytes is None else nbytes, self._opened.device)._asdict()
+
+    def multiply(self) -> dict[str, float]:
+        """Return the operations and seconds of a large matrix product, and the operations of one token's products."""
+        seconds = timed_product(_LARGE, self._opened.device, self._opened.dtype)
+        return {"operations": 2.0 * _LARGE**3, "seconds": seconds, "a_token": 2.0 * self._opened.matrix_elements}
 
 
 def settle(device: str) -> None:
@@ -200,6 +212,22 @@ def timed_read(nbytes: int, device: str = "cpu") -> Timed:
         torch.set_num_threads(threads)
 
 
+def timed_product(size: int, device: str, dtype: DType) -> float:
+    """Return the seconds of a product of two random square matrices."""
+    import torch
+
+    kind = getattr(torch, dtype)
+    a, b = (torch.randn((size, size), device=device, dtype=kind) for _ in range(2))
+    out = torch.empty_like(a)
+
+    def multiply() -> None:
+        torch.mm(a, b, out=out)
+        settle(device)
+
+    multiply()
+    return mean_seconds(multiply)
+
+
 def mean_seconds(work: Callable[[], object]) -> float:
     start, num_runs = perf_counter(), 0
     while (seconds := perf_counter() - start) < _LONG_ENOUGH:
@@ -224,28 +252,33 @@ def open_native(model: Path, device: str, dtype: DType) -> Opened:
     from specialist.adapters.adapter import matrix_shapes
     from specialist.engines.native.engine import NativeEngine
     from specialist.engines.native.fused_decoder import FusedDecoder
+    from specialist.models.hub import model_name
     from specialist.models.open import open_checkpoint
-    from specialist.server.replica import assemble_replica
+    from specialist.server.native_replica import replica_from_checkpoint
     from specialist.server.settings import ReplicaSettings
 
     settings = ReplicaSettings(model=model, device=device, dtype=dtype)
     if device != "cpu":
         settings = replace(settings, max_running=_GPU_RUNNING, memory_fraction=_GPU_SHARE)
-    replica = assemble_replica(settings, SystemClock())
+    checkpoint = open_checkpoint(model)
+    replica = replica_from_checkpoint(checkpoint, model_name(model), settings, SystemClock())
     if not isinstance(replica.engine, NativeEngine):
         raise TypeError(f"expected the native engine, got {type(replica.engine).__name__}")
     decoder = replica.engine.decoder
     fused = decoder if isinstance(decoder, FusedDecoder) else None
     kernels = ", ".join(f"{kernel.op}: {kernel.choice}" for kernel in replica.kernels)
-    checkpoint = open_checkpoint(model)
+    matrices = matrix_shapes(checkpoint.config)
     return Opened(
         replica,
-        f"octet {__version__}, {kernels}, KV in {replica.scheduler.config.kv_dtype}",
+        f"octet {__version__}, {kernels}, KV of {replica.scheduler.pool.num_slots:,} tokens in "
+        f"{replica.scheduler.config.kv_dtype}",
         least_bytes(checkpoint),
-        matrix_shapes(checkpoint.config),
+        matrices,
+        sum(rows * columns for rows, columns in matrices.values()),
         None if fused is None else fused.linear_only,
         None if fused is None else fused.seconds,
         device,
+        dtype,
     )
 
 
@@ -277,6 +310,8 @@ def load(arguments: Sequence[str]) -> Loaded:
     parser.add_argument("--dtype", choices=get_args(DType), default="float32")
     options = parser.parse_args(arguments)
     opened = open_sim() if options.engine == "sim" else open_native(options.model, options.device, options.dtype)
+    gc.collect()
+    gc.freeze()  # as a replica does
     return Loaded(f"{opened.settings}, {_describe_device(opened.device, options.dtype)}", Octet(opened).calls)
 
 

@@ -20,7 +20,7 @@ from octet.cli import main
 from specialist.engines.sim.engine import cost_model_from_json
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL = BenchModel(Path("no-model.gguf"), vocab_size=250, revision="0" * 64, hf_directory=Path)
+MODEL = BenchModel(Path("no-model.gguf"), vocab_size=250, revision=lambda: "0" * 64, hf_directory=Path)
 SIM = ("--engine", "sim")
 
 
@@ -109,8 +109,8 @@ def test_rounds_before_the_death_of_a_peer_count(tmp_path: Path) -> None:
     runs = {record.runs for record in outcome.records if record.system == "dies later"}
     assert len(outcome.failures) == 1
     assert runs == {1}
-    [ratio] = [record for record in outcome.records if record.case == "4 sequences vs dies later"]
-    assert ratio.runs == 1
+    ratios = [record for record in outcome.records if record.case == "4 sequences vs dies later"]
+    assert {record.metric: record.runs for record in ratios} == {"decode": 1, "throughput": 1}
 
 
 @pytest.mark.usefixtures("fake_peers")
@@ -211,10 +211,18 @@ def test_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--parts must name decode or open-loop or adapters, got 'decode,encode'" in capsys.readouterr().err
 
 
-def test_peers_are_not_compared_with_an_accelerator(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--device", "cuda", "--peers", "vllm"], "on cuda, --peers need --peer-path"),
+        (["--peers", "vllm", "--peer-path", "."], "--peer-path needs --device cuda"),
+        (["--model", "shape:9b"], "unknown shape (known: shape:0.6b, shape:8b)"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["bench", "engine", "--device", "cuda", "--peers", "hf"])
-    assert "--peers run on the CPU only and cannot be compared with cuda" in capsys.readouterr().err
+        main(["bench", "engine", *options])
+    assert why in capsys.readouterr().err
 
 
 def test_capacity_is_measured_from_arrival_to_last_answer() -> None:
