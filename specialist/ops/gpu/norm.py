@@ -74,7 +74,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, *, chained: boo
 
 @triton.jit
 def token_of(row, tokens, sources, sampled, taken, FED: tl.constexpr):
-    """Return the row's token: if FED, the one at its source in `sampled`, if it has a source; then it is also stored."""
+    """Return the row's token. If FED, it is the one at its source in `sampled`, if it has a source, and stored."""
     token = tl.load(tokens + row)
     if FED:
         source = tl.load(sources + row)

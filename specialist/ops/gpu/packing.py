@@ -5,7 +5,7 @@ and 2 t + 9. Each thread has four words, 16 bytes, of every 128 columns with 4 b
 word has its columns of two such steps, or of one. The lowest bits are the first column.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,9 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from specialist.models.weights import GROUP, Affine, Weight
-from specialist.ops.reference.layers import to
+from specialist.ops.reference.layers import Dense, to
 
 MULTIPLE = 128  # columns are padded to a multiple of this with zeros
+MOST_DENSE = 1 << 27  # the most weights of a matrix that is unpacked before products with many rows
+_ROWS_AT_ONCE = 4096  # limits the memory of `pack`
 
 
 class Quantised(NamedTuple):
@@ -44,7 +46,9 @@ class Quantised(NamedTuple):
         q = q[:, : self.columns].contiguous()
         ranges = self.ranges[:, : self.columns // GROUP].contiguous().view(torch.float16)
         scale, minimum = (part.contiguous() for part in (ranges[:, 0::2], ranges[:, 1::2]))
-        return Affine(4, q[:, 0::2] | q[:, 1::2] << 4, scale, minimum) if self.bits == 4 else Affine(8, q, scale, minimum)
+        return (
+            Affine(4, q[:, 0::2] | q[:, 1::2] << 4, scale, minimum) if self.bits == 4 else Affine(8, q, scale, minimum)
+        )
 
     def dense(self, dtype: torch.dtype) -> Tensor:
         return self.affine().dense().to(dtype)
@@ -54,16 +58,48 @@ Matrix = Tensor | Quantised
 
 
 def pack(weight: Affine) -> Quantised:
-    rows, columns = weight.shape
-    missing = -columns % MULTIPLE
-    q = functional.pad(weight.integers(), (0, missing)).to(torch.int32)
-    # [rows, stretch, word, step of the word, half, thread, pair]
-    q = q.view(rows, -1, 4, 8 // weight.bits, 2, 4, 2).permute(0, 1, 5, 2, 3, 4, 6).reshape(rows, -1, 32 // weight.bits)
-    words = q[..., 0].contiguous()
-    for index in range(1, q.shape[-1]):
-        words |= q[..., index] << index * weight.bits
+    columns = weight.shape[1]
+    padded = _padded(columns)
+    words = torch.cat([_words(q, weight.bits, padded) for q in torch.split(weight.q, _ROWS_AT_ONCE)])
     ranges = torch.stack((weight.scale, weight.minimum), dim=2).view(torch.int32).squeeze(2)
-    return Quantised(words, functional.pad(ranges, (0, missing // GROUP)).contiguous(), weight.bits, columns)
+    return Quantised(words, functional.pad(ranges, (0, (padded - columns) // GROUP)), weight.bits, columns)
+
+
+def _padded(columns: int) -> int:
+    return -(-columns // MULTIPLE) * MULTIPLE
+
+
+def _words(q: Tensor, bits: int, padded: int) -> Tensor:
+    if bits == 4:
+        q = torch.stack((q & 15, q >> 4), dim=-1).flatten(1)
+    steps = 8 // bits
+    wide = functional.pad(q, (0, padded - q.shape[1])).to(torch.int32)
+    # from [rows, stretch, word, step of the word, half, thread, pair]
+    fields = wide.view(len(q), -1, 4, steps, 2, 4, 2).permute(0, 1, 5, 2, 3, 4, 6)
+    fields = fields.reshape(len(q), -1, 4 * steps)
+    words = fields[..., 0].clone()
+    for index in range(1, 4 * steps):
+        words |= fields[..., index] << index * bits
+    return words
+
+
+def kept_bits(bits: Mapping[str, int]) -> dict[str, int]:
+    """Return the bits of each matrix on a GPU. `bits`: of each quantised matrix of the file. Those that are joined get
+    the most bits of any, and are floats if some of them are."""
+    kept = {}
+    for name, own in bits.items():
+        prefix, _, last = name.rpartition(".")
+        group = next(([f"{prefix}.{each}" for each in names] for names in _JOINED if last in names), [name])
+        if all(each in bits for each in group):
+            kept[name] = max(own, *(bits[each] for each in group))
+    return kept
+
+
+_JOINED = (("q", "k", "v"), ("gate", "up"))
+
+
+def packed_bytes(rows: int, columns: int, bits: int) -> int:
+    return rows * _padded(columns) * (bits + 1) // 8  # a scale and a minimum are 32 bits for 32 columns
 
 
 def join(matrices: Sequence[Matrix]) -> Matrix:
@@ -89,13 +125,16 @@ def _widen(matrix: Quantised) -> Quantised:
 
 
 class Packed:
-    """Keeps a quantised matrix as it is, and other matrices as floats."""
+    """Keeps a quantised matrix as it is, if the model's type has 16 bits, and else floats of that type."""
 
     def __init__(self, weight: Weight, device: torch.device, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-        self.weight: Matrix = pack(to(weight, device)) if isinstance(weight, Affine) else weight.to(device, dtype)
+        self.weight: Matrix
+        if isinstance(weight, Affine) and dtype.itemsize == 2:
+            self.weight = pack(to(weight, device))
+        else:
+            self.weight = Dense(weight, device, dtype).weight
 
     def __call__(self, x: Tensor) -> Tensor:
         """[T, K] -> [T, N]."""
         weight = self.weight
-        return functional.linear(x, weight.dense(self.dtype) if isinstance(weight, Quantised) else weight)
+        return functional.linear(x, weight.dense(x.dtype) if isinstance(weight, Quantised) else weight)

@@ -22,11 +22,10 @@ from specialist.ops.gpu.launch import EXACT, start, wait
 from specialist.ops.gpu.linear import PARTS, finish, places, weight_rows
 from specialist.ops.gpu.low_rank import Terms, add_terms, load_b
 from specialist.ops.gpu.norm import sum_of_parts
-from specialist.ops.gpu.packing import Matrix, Quantised
+from specialist.ops.gpu.packing import MOST_DENSE, Matrix, Quantised
 
 STEP = tl.constexpr(128)  # columns that a program unpacks at a time
 MOST_ROWS = 128  # the most rows of x for which a program unpacks its weights itself
-MOST_DENSE = 1 << 27  # the most weights that are unpacked at a time
 
 
 @triton.jit
@@ -63,7 +62,8 @@ def _unpack(words, ranges, halves, masks, marks, BITS: tl.constexpr, MODEL: tl.c
 def _few(
     x, words, ranges, fields, bias, residual, out, b, low, pages, firsts, counts, width, num_rows,
     N: tl.constexpr, K: tl.constexpr, BITS: tl.constexpr, GATED: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HELD: tl.constexpr, SECOND: tl.constexpr, THIRD: tl.constexpr, CHAINED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HELD: tl.constexpr, SECOND: tl.constexpr, THIRD: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
     """HELD: the program keeps its words in registers before the kernel that computes x has ended."""
     start(CHAINED)
@@ -195,9 +195,7 @@ def _tiled(
         offsets = tl.load(bias + rows).to(tl.float32)
     at, kept = places(pid_m, pid_n, num_rows, N, GATED, BLOCK_M, BLOCK_N)
     wait(CHAINED)
-    total = _product(
-        x, words, ranges, fields, rows, pid_m, index * part, num_rows, K, part, BITS, BLOCK_M, BLOCK_N
-    )
+    total = _product(x, words, ranges, fields, rows, pid_m, index * part, num_rows, K, part, BITS, BLOCK_M, BLOCK_N)
     if SUMS > 1:
         here = tl.arange(0, BLOCK_N)[:, None] * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
         mine = partial + tl.program_id(0).to(tl.int64) * SUMS * BLOCK_N * BLOCK_M
@@ -274,18 +272,18 @@ def choose_tile(num_rows: int, shape: tuple[int, int]) -> Tile:
         return Tile(16, 32, 2, 5)
     if num_rows <= 32:
         return Tile(32, 64, 4, 5)
-    if num_rows <= 64 or shape[0] * shape[1] <= 1 << 23:
+    if num_rows <= 64:
         return Tile(64, 64, 4, 4)
-    return Tile(128, 128, 8, 4)
+    return Tile(128, 64 if linear.parts_of(*shape) > 1 else 128, 8, 4)
 
 
 def is_held(num_rows: int, weight: Quantised) -> bool:
     """Return whether a program of `_few` has registers for its words and for x."""
-    registers = weight.columns * (weight.bits + _height(num_rows)) // 256
+    registers = weight.columns * (2 * weight.bits + _height(num_rows)) // 256
     return weight.columns <= 4096 and registers <= _MOST_REGISTERS
 
 
-_MOST_REGISTERS = 144
+_MOST_REGISTERS = 208
 _FEW = 16  # the most rows for `_few`
 
 
@@ -306,7 +304,8 @@ class Workspace(linear.Workspace):
     def __init__(self, device: torch.device, matrices: Iterable[Matrix], dtype: torch.dtype) -> None:
         super().__init__(device)
         sizes = [prod(each.shape) for each in matrices if isinstance(each, Quantised)]
-        self.dense = torch.empty(max((size for size in sizes if size <= MOST_DENSE), default=0), dtype=dtype, device=device)
+        largest = max((size for size in sizes if size <= MOST_DENSE), default=0)
+        self.dense = torch.empty(largest, dtype=dtype, device=device)
         self.fields = {bits: torch.tensor(fields_of(bits), dtype=torch.int32, device=device) for bits in (4, 8)}
 
 
