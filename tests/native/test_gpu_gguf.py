@@ -35,10 +35,10 @@ def checkpoints(tied: bool) -> tuple[Checkpoint, Checkpoint]:
         bits: Literal[4, 8] = 8 if name.endswith(("v", "down", "embed")) else 4
         floats = dense(weight).cpu()
         stored[name] = quantize(floats, bits) if floats.dim() == 2 else floats
-    floats = {name: dense(weight).to(SHORT) for name, weight in stored.items()}
+    plainly: dict[str, Weight] = {name: dense(weight).to(SHORT) for name, weight in stored.items()}
     return (
         Checkpoint(plain.config, plain.vocabulary, "quantised", stored),
-        Checkpoint(plain.config, plain.vocabulary, "floats", floats),
+        Checkpoint(plain.config, plain.vocabulary, "floats", plainly),
     )
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from specialist.models.weights import Affine
-from specialist.ops.gpu.packing import Quantised, join, pack
+from specialist.ops.gpu.packing import Matrix, Quantised, join, pack
 from tests.native.device import DEVICE
 from tests.ops.quantize import quantize
 
@@ -54,12 +54,17 @@ def test_a_product_has_the_bits_of_one_with_the_matrix_in_the_models_type(shape:
     whole = weight.dense(SHORT)
     bias, before = random(rows, seed=1), random(max(COUNTS), rows, seed=2)
     for count in COUNTS:
-        added = {"bias": bias, "residual": before[:count]}
-        assert same(multiply(x[:count], weight, **added), multiply(x[:count], whole, **added)), f"{count} rows"
+        assert same(
+            multiply(x[:count], weight, bias=bias, residual=before[:count]),
+            multiply(x[:count], whole, bias=bias, residual=before[:count]),
+        ), f"{count} rows"
         gated = multiply(x[:count], weight, gated=True)
         assert same(gated, multiply(x[:count], whole, gated=True)), f"gated, {count} rows"
         if count > quantised.MOST_ROWS:
-            assert same(multiply(x[:count], weight, room=False, **added), multiply(x[:count], whole, **added))
+            assert same(
+                multiply(x[:count], weight, room=False, bias=bias, residual=before[:count]),
+                multiply(x[:count], whole, bias=bias, residual=before[:count]),
+            )
     expected = x.double() @ whole.double().T + bias.double() + before.double()
     assert error(multiply(x, weight, bias=bias, residual=before), expected) < 8e-3
 
@@ -114,7 +119,8 @@ def test_packing_keeps_every_integer_and_range(bits: int) -> None:
 
 def test_joined_matrices_have_the_rows_of_all() -> None:
     narrow, wide, floats = stored(5, 96, 4), stored(3, 96, 8), random(4, 96)
-    for parts in ([narrow, narrow], [narrow, wide, narrow], [floats, narrow], [wide]):
+    cases: tuple[list[Matrix], ...] = ([narrow, narrow], [narrow, wide, narrow], [floats, narrow], [wide])
+    for parts in cases:
         whole = join(parts)
         dense = [part.dense(SHORT) if isinstance(part, Quantised) else part for part in parts]
         found = whole.dense(SHORT) if isinstance(whole, Quantised) else whole

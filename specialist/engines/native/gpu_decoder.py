@@ -220,13 +220,10 @@ class GpuDecoder(TorchDecoder):
 
     def _take_table(self) -> tuple[Matrix, Matrix]:
         """Return the embedding, as it is multiplied by if the model has no other head, and the head."""
-        head = self._head
-        if not isinstance(head, Packed):
+        if not isinstance(self._head, Packed):
             raise TypeError("the head is packed for another kernel")
-        table, self._embed = self._embed, torch.empty(0)
-        if self.config.tied_head:
-            return head.weight, head.weight
-        return Packed(table, self.device, self.dtype).weight, head.weight
+        table, head, self._embed = self._embed, self._head.weight, torch.empty(0)
+        return head if self.config.tied_head else Packed(table, self.device, self.dtype).weight, head
 
     def _empty(self, *shape: int) -> Tensor:
         return torch.empty(shape, dtype=self.dtype, device=self.device)

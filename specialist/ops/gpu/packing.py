@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from specialist.models.weights import GROUP, Affine, Weight
-from specialist.ops.reference.layers import Dense, to
+from specialist.ops.reference.layers import Dense
 
 MULTIPLE = 128  # columns are padded to a multiple of this with zeros
 MOST_DENSE = 1 << 27  # the most weights of a matrix that is unpacked before products with many rows
@@ -130,7 +130,8 @@ class Packed:
     def __init__(self, weight: Weight, device: torch.device, dtype: torch.dtype) -> None:
         self.weight: Matrix
         if isinstance(weight, Affine) and dtype.itemsize == 2:
-            self.weight = pack(to(weight, device))
+            parts = (part.to(device) for part in (weight.q, weight.scale, weight.minimum))
+            self.weight = pack(Affine(weight.bits, *parts))
         else:
             self.weight = Dense(weight, device, dtype).weight
 
