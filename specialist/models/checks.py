@@ -30,6 +30,7 @@ class Inspection:
 
     config: ModelConfig | None = None
     vocabulary: Vocabulary | None = None
+    bits: Mapping[str, int] = field(default_factory=dict)  # of each quantised matrix
     problems: list[str] = field(default_factory=list)
 
     def attempt(self, read: Callable[[], _PartT]) -> _PartT | None:

@@ -17,7 +17,7 @@ from specialist.models import checks
 from specialist.models.checkpoint import Checkpoint, ModelConfig, Rope, Vocabulary
 from specialist.models.checks import Inspection
 from specialist.models.fields import ModelFields, ModelRefused
-from specialist.models.gguf_reader import PLAIN, Gguf, GgufTensor, read_gguf, read_scales, read_weight
+from specialist.models.gguf_reader import BITS, PLAIN, Gguf, GgufTensor, read_gguf, read_scales, read_weight
 from specialist.models.progress import Progress
 from specialist.models.weights import Affine, LazyWeights, Weight, dense
 
@@ -151,7 +151,8 @@ def inspect_gguf(path: Path) -> Inspection:
     found = Inspection()
     parts = found.attempt(lambda: _read_parts(path))
     if parts is not None:
-        found.config, found.vocabulary, _ = parts
+        found.config, found.vocabulary, tensors = parts
+        found.bits = {name: BITS[each.kind.name] for name, each in tensors.items() if each.kind.name in BITS}
     return found
 
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -218,6 +218,7 @@ def _describe(cursor: Cursor, alignment: int) -> tuple[int, str, TensorType, tup
 Floats = NDArray[np.float32]
 Ranges = tuple[Floats, Floats]  # scale and minimum of each group
 
+BITS: dict[str, Literal[4, 8]] = {"Q4_0": 4, "Q4_1": 4, "Q4_K": 4, "Q6_K": 8, "Q8_0": 8}  # of an Affine
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -231,7 +232,7 @@ def read_weight(stored: GgufTensor) -> Weight:
         return requantize(q6_k(blocks), rows)
     scale, minimum = RANGES[stored.kind.name](blocks)
     q = torch.from_numpy(INTEGERS[stored.kind.name](blocks)).view(rows, -1)
-    return Affine(8 if stored.kind.name == "Q8_0" else 4, q, _to_half(scale, rows), _to_half(minimum, rows))
+    return Affine(BITS[stored.kind.name], q, _to_half(scale, rows), _to_half(minimum, rows))
 
 
 @np.errstate(all="ignore")

@@ -12,7 +12,6 @@ from specialist.adapters.store import AdapterStore
 from specialist.engines.native.gpu_memory import MARGIN, weight_bytes
 from specialist.engines.native.recurrent_state import share_states
 from specialist.engines.native.settings import NativeSettings
-from specialist.models.checkpoint import ModelConfig
 from specialist.models.checks import Inspection, check_draft_model, check_model_context
 from specialist.models.fields import ModelRefused
 from specialist.models.hub import find_files, find_model, model_name
@@ -44,7 +43,7 @@ def find_model_problems(ensemble: Ensemble, progress: Progress = silent) -> Iter
         if draft is not None:
             yield from _draft_problems(specialist, draft, model)
         if (card := card_of(specialist)) is not None and model.config is not None:
-            models = [each.config for each in (model, draft) if each is not None and each.config is not None]
+            models = [each for each in (model, draft) if each is not None]
             yield from _card_problems(specialist, models, card_bytes(card))
 
 
@@ -79,13 +78,14 @@ def _draft_problems(specialist: SpecialistConfig, draft: Inspection, model: Insp
 
 
 def _card_problems(
-    specialist: SpecialistConfig, models: Sequence[ModelConfig], total: int | None
+    specialist: SpecialistConfig, models: Sequence[Inspection], total: int | None
 ) -> Iterator[tuple[Place, str]]:
     """Compare the weights with the replica's share of the card, if this machine has the card."""
     if total is None or specialist.memory_fraction is None:
         return
     share = int(total * specialist.memory_fraction)
-    weights = sum(weight_bytes(model, getattr(torch, specialist.dtype).itemsize) for model in models)
+    itemsize: int = getattr(torch, specialist.dtype).itemsize
+    weights = sum(weight_bytes(each.config, itemsize, each.bits) for each in models if each.config is not None)
     if weights + MARGIN >= share:
         needed = f"{weights / _GIB:.1f} GiB of weights and a margin of {MARGIN / _GIB:.1f} GiB"
         shown = f"{needed} exceed {share / _GIB:.1f} GiB of the card"

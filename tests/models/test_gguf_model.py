@@ -11,7 +11,7 @@ import torch
 
 from specialist.models.checkpoint import Rope
 from specialist.models.fields import ModelRefused
-from specialist.models.open import open_checkpoint
+from specialist.models.open import inspect_model, open_checkpoint
 from specialist.models.weights import Affine, dense
 from tests.models.gguf_writer import Blob, Value, random_blob, tiny_gguf, tiny_metadata, tiny_tensors, write_gguf
 from tests.models.stories import SPACE
@@ -160,6 +160,15 @@ def test_matrices_in_blocks_stay_in_blocks(tmp_path: Path) -> None:
     weights = open_checkpoint(tiny_gguf(tmp_path / "m.gguf", "Q4_1")).weights
     blocks = {name for name, weight in weights.items() if isinstance(weight, Affine)}
     assert blocks == {name for name in weights if not name.endswith("norm")}
+
+
+@pytest.mark.parametrize("kind", ["F16", "Q4_0", "Q4_1", "Q8_0"])
+def test_an_inspection_states_the_bits_of_every_quantised_matrix(tmp_path: Path, kind: str) -> None:
+    path = tiny_gguf(tmp_path / "model.gguf", kind)
+    weights = open_checkpoint(path).weights
+    assert inspect_model(path).bits == {
+        name: weight.bits for name, weight in weights.items() if isinstance(weight, Affine)
+    }
 
 
 def sentencepiece(*, prefix: bool = True) -> dict[str, Value]:

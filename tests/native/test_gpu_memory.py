@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from specialist.engines.native.gpu_memory import (
@@ -23,7 +23,9 @@ from specialist.engines.native.gpu_memory import (
     weight_bytes,
 )
 from specialist.models.checkpoint import ModelConfig, expected_shapes
+from specialist.ops.gpu.packing import Matrix, Packed, Quantised, join
 from tests.native.transformers_models import checkpoint_of, random_model
+from tests.ops.quantize import quantize
 
 GIB = 1 << 30
 sizes = st.integers(0, 200 * GIB)
@@ -130,4 +132,29 @@ def test_weights_are_counted_as_they_lie_on_the_card(tied: bool) -> None:
     shapes = dict(expected_shapes(config))
     matrices = sum(shape[0] * shape[1] for shape in shapes.values() if len(shape) == 2)
     assert config.tied_head == tied
-    assert weight_bytes(config, 2) == 2 * matrices
+    assert weight_bytes(config, 2, {}) == 2 * matrices
+    names = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] % 32 == 0]
+    assert weight_bytes(config, 4, dict.fromkeys(names, 4)) == 4 * matrices, "float32 keeps no quantised weights"
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.data())
+def test_quantised_weights_are_counted_as_they_are_joined(data: st.DataObject) -> None:
+    config = checkpoint_of(
+        random_model("llama", hidden_size=96, intermediate_size=160, head_dim=16, num_hidden_layers=1)
+    ).config
+    shapes = {name: shape for name, shape in expected_shapes(config) if len(shape) == 2}
+    bits = {name: data.draw(st.sampled_from((0, 4, 8))) for name in shapes}
+    generator = torch.Generator().manual_seed(0)
+    kept: dict[str, Matrix] = {}
+    for name, shape in shapes.items():
+        floats = torch.randn(shape, generator=generator)
+        weight = quantize(floats, 4 if bits[name] == 4 else 8) if bits[name] else floats
+        kept[name] = Packed(weight, torch.device("cpu"), torch.bfloat16).weight
+    for layer in range(config.num_layers):
+        for group in (("q", "k", "v"), ("gate", "up")):
+            parts = [kept.pop(f"layers.{layer}.{name}") for name in group]
+            kept[f"{layer} {group}"] = join(parts)
+    tensors = [part for each in kept.values() for part in (each[:2] if isinstance(each, Quantised) else (each,))]
+    counted = weight_bytes(config, 2, {name: each for name, each in bits.items() if each})
+    assert counted == sum(tensor.nbytes for tensor in tensors)

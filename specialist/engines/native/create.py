@@ -175,6 +175,8 @@ def _gpu(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice,
 
     torch.set_num_threads(_threads(settings))
     dtype: torch.dtype = getattr(torch, settings.dtype)
+    if dtype.itemsize != 2 and isinstance(usual_matrix(checkpoint), Affine):
+        _log.warning("quantised weights are kept as %s on the GPU: only dtype bfloat16 keeps them as they are", dtype)
     pages, size = MOST_PAGES, page_bytes(checkpoint.config, dtype.itemsize)
     if is_fitted := _is_fitted(settings):
         pages = plan_pages(torch.cuda.mem_get_info(settings.device)[1], settings.memory_fraction, size, MOST_PAGES)

@@ -17,7 +17,8 @@ from specialist.engines.native.gpu_shaping import Shaper
 from specialist.engines.native.shaped_draw import Shaped, can_shape
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.models.checkpoint import Checkpoint, ModelConfig
-from specialist.ops.gpu import attention, linear, low_rank, norm, prompt_attention, sampling
+from specialist.ops.gpu import attention, low_rank, norm, prompt_attention, quantised, sampling
+from specialist.ops.gpu.packing import Matrix, Packed
 from specialist.ops.reference import layers
 from specialist.scheduling.sequence import Sampling
 
@@ -130,7 +131,7 @@ class _AdapterInputs:
 
 class _Projection(NamedTuple):
     group: int
-    weight: Tensor
+    weight: Matrix
     bias: Tensor | None
 
 
@@ -163,7 +164,9 @@ class GpuDecoder(TorchDecoder):
             raise ValueError(why)
         self.most_rows = buckets[-1]  # of a decode step that runs as a graph
         self._buckets = tuple(buckets)
-        super().__init__(checkpoint, num_blocks=num_blocks, block_size=block_size, device=device, dtype=dtype)
+        super().__init__(
+            checkpoint, num_blocks=num_blocks, block_size=block_size, device=device, dtype=dtype, linear=Packed
+        )
         self._matrices = [
             _Layer(
                 _Projection(QKV, *layer.qkv.join()),
@@ -173,12 +176,13 @@ class GpuDecoder(TorchDecoder):
             )
             for layer in self._layers
         ]
-        self._table, self._head_matrix = self._floats(checkpoint)
+        self._table, self._head_matrix = self._take_table()
         with torch.inference_mode():
             places = torch.arange(config.context, device=self.device)
             cos, sin = layers.cos_sin(places, self._frequencies, self._rope_factor)
             self._turns = torch.cat((cos, sin), dim=1).contiguous()  # [context, 2, D / 2]
-        self._workspace = linear.Workspace(self.device)
+        matrices = (matrix.weight for layer in self._matrices for matrix in layer)
+        self._workspace = quantised.Workspace(self.device, matrices, dtype)
         heads = config.num_heads, config.num_kv_heads, config.head_dim
         self._attention_space = attention.AttentionSpace(self.most_rows, config.context, *heads, self.device)
         self._sample_space = sampling.SampleSpace(self.most_rows, config.vocab_size, self.device)
@@ -214,12 +218,12 @@ class GpuDecoder(TorchDecoder):
         if self.device.type == "cuda":
             self._prepare(frozenset())
 
-    def _floats(self, checkpoint: Checkpoint) -> tuple[Tensor, Tensor]:
-        head = self._head
-        table = self._embed if isinstance(self._embed, Tensor) else self._embed.dense().to(self.dtype)
-        if not isinstance(head, layers.Dense):
+    def _take_table(self) -> tuple[Matrix, Matrix]:
+        """Return the embedding, as it is multiplied by if the model has no other head, and the head."""
+        if not isinstance(self._head, Packed):
             raise TypeError("the head is packed for another kernel")
-        return table, table if checkpoint.config.tied_head else head.weight
+        table, head, self._embed = self._embed, self._head.weight, torch.empty(0)
+        return head if self.config.tied_head else Packed(table, self.device, self.dtype).weight, head
 
     def _empty(self, *shape: int) -> Tensor:
         return torch.empty(shape, dtype=self.dtype, device=self.device)
@@ -264,7 +268,7 @@ class GpuDecoder(TorchDecoder):
         inputs, eps = self._inputs, self.config.norm_eps
         chained = self.device.type == "cuda"
         hidden, normed = self._hidden[:rows], self._normed[:rows]
-        norm.embed(inputs.tokens, self._table, hidden, inputs.sources, self._drawn[0], self._taken)
+        quantised.embed(inputs.tokens, self._table, hidden, inputs.sources, self._drawn[0], self._taken)
 
         def product(
             layer: int,
@@ -276,7 +280,7 @@ class GpuDecoder(TorchDecoder):
         ) -> Tensor:
             """Multiply, after the norm if there are `gains`; without, add the result to the hidden state."""
             residual, terms = None if gains is not None else out, None
-            norms_first = gains is not None and not linear.norms_within(rows, matrix.weight)
+            norms_first = gains is not None and not quantised.norms_within(rows, matrix.weight)
             if matrix.group in changed:
                 terms = self._terms(layer, matrix.group, self._adapter_inputs.rows, self._low, rows, _MOST_RANKS)
                 low_rank.shrink(
@@ -287,7 +291,7 @@ class GpuDecoder(TorchDecoder):
                 norm.rms_norm(x, gains, eps, normed, chained=chained)
             if norms_first:
                 x, gains = normed, None
-            return linear.linear(
+            return quantised.multiply(
                 x, matrix.weight, self._workspace, out,
                 norm=gains, eps=eps, bias=matrix.bias, residual=residual, terms=terms, gated=gated, chained=chained,
             )  # fmt: skip
@@ -303,7 +307,7 @@ class GpuDecoder(TorchDecoder):
             inner = product(index, hidden, matrices.gate_up, self._inner[:rows], layer.mlp_norm, gated=True)
             product(index, inner, matrices.down, hidden)
         norm.rms_norm(hidden, self._norm, eps, normed, chained=chained)
-        logits = linear.linear(normed, self._head_matrix, self._workspace, self._logits[:rows], chained=chained)
+        logits = quantised.multiply(normed, self._head_matrix, self._workspace, self._logits[:rows], chained=chained)
         tokens, peaks = self._drawn[0], self._drawn[1].view(torch.float32)
         sampling.draw(logits, inputs.temperatures, inputs.uniforms, tokens, peaks, self._sample_space, chained=chained)
 
@@ -431,7 +435,7 @@ class GpuDecoder(TorchDecoder):
         ranks = max(placed.counts) * low_rank.RANKS.value if placed else 0
         low = self._empty(count * _MOST_MATRICES * ranks)
         tables = tables.view(batch.block_tables.shape)
-        hidden = norm.embed(tokens, self._table, self._empty(count, config.hidden_size))
+        hidden = quantised.embed(tokens, self._table, self._empty(count, config.hidden_size))
         normed, qkv = torch.empty_like(hidden), self._empty(count, config.q_size + 2 * config.kv_size)
         q, mixed = (self._empty(count, config.num_heads, config.head_dim) for _ in range(2))
         inner = self._empty(count, config.intermediate_size)
@@ -444,7 +448,7 @@ class GpuDecoder(TorchDecoder):
                     x, self.adapters.a[matrix.group][index], terms.rows, terms.low,
                     most_pages=len(placed.pages), chained=chained,
                 )  # fmt: skip
-            linear.linear(
+            quantised.multiply(
                 x, matrix.weight, self._workspace, out,
                 bias=matrix.bias, residual=out if adds else None, terms=terms, gated=gated, chained=chained,
             )  # fmt: skip
@@ -463,7 +467,7 @@ class GpuDecoder(TorchDecoder):
         if len(outputs) == 0:
             return torch.empty(0, config.vocab_size, device=self.device)
         logits = torch.empty((len(outputs), config.vocab_size), device=self.device)
-        return linear.linear(
+        return quantised.multiply(
             normed.index_select(0, outputs), self._head_matrix, self._workspace, logits, chained=chained
         )
 

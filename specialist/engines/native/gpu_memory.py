@@ -1,7 +1,7 @@
 """The size of a KV pool on a GPU: what a replica's share leaves after weights, graphs and a measured step."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from math import prod
 from typing import NamedTuple, Protocol
@@ -12,6 +12,7 @@ from torch import Tensor
 from specialist.adapters.adapter import Adapter
 from specialist.engines.native.engine import StepBatch
 from specialist.models.checkpoint import ModelConfig, expected_shapes
+from specialist.ops.gpu.packing import kept_bits, packed_bytes
 from specialist.ops.reference.sampling import SampleRow, sample
 from specialist.scheduling.sequence import Sampling
 
@@ -144,9 +145,14 @@ def bytes_of_pages(pages: int, page_bytes: int) -> int:
     return pages * 3 * page_bytes // 2
 
 
-def weight_bytes(config: ModelConfig, itemsize: int) -> int:
-    """Return the bytes of a model's matrices on a GPU."""
-    return itemsize * sum(prod(shape) for _, shape in expected_shapes(config) if len(shape) > 1)
+def weight_bytes(config: ModelConfig, itemsize: int, bits: Mapping[str, int]) -> int:
+    """Return the bytes of a model's matrices on a GPU. `bits`: of each quantised matrix of the file."""
+    kept = kept_bits(bits) if itemsize == 2 else {}
+    shapes = [(name, shape) for name, shape in expected_shapes(config) if len(shape) > 1]
+    return sum(
+        packed_bytes(shape[0], shape[1], kept[name]) if name in kept else itemsize * prod(shape)
+        for name, shape in shapes
+    )
 
 
 def _gib(num_bytes: int) -> str:

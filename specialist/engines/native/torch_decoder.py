@@ -16,6 +16,7 @@ from specialist.engines.native.recurrent_layers import ShortConvLayer, StateRow,
 from specialist.engines.native.recurrent_state import StateLayout, state_layout
 from specialist.models.checkpoint import Activation, Checkpoint
 from specialist.models.weights import Weight, dense
+from specialist.ops.gpu.packing import Matrix, Packed, join
 from specialist.ops.reference import layers
 from specialist.ops.reference.layers import Dense, Linear, MakeLinear, rms_norm
 
@@ -51,17 +52,15 @@ class Projection:
             bias[self._columns[name]] = dense(values).to(dtype)
         self._bias = bias.to(device) if biases else None
 
-    def join(self) -> tuple[Tensor, Tensor | None]:
-        """Return all weights as one matrix of floats, in place of the separate ones, and the bias. Raises TypeError if
-        the weights are not kept as floats."""
-        parts = [linear.weight for linear in self._linears if isinstance(linear, Dense)]
+    def join(self) -> tuple[Matrix, Tensor | None]:
+        """Return all weights as one matrix, in place of the separate ones, and the bias. Raises TypeError if the
+        weights are packed for another kernel."""
+        parts = [linear for linear in self._linears if isinstance(linear, Packed)]
         if len(parts) != len(self._linears):
             raise TypeError("the weights are packed for another kernel")
-        if len(parts) > 1:
-            whole = torch.cat(parts)
-            self._linears = [Dense(whole, whole.device, whole.dtype)]
-            parts = [whole]
-        return parts[0], self._bias
+        whole = parts[0]
+        whole.weight, self._linears = join([part.weight for part in parts]), [whole]
+        return whole.weight, self._bias
 
     def __call__(self, x: Tensor, adapters: Sequence[Adapter]) -> Tensor:
         """[T, K] -> [T, all columns]."""

@@ -38,7 +38,7 @@ def weight_rows(pid_n, N: tl.constexpr, GATED: tl.constexpr, BLOCK_N: tl.constex
 
 
 @triton.jit
-def _places(pid_m, pid_n, num_rows, N: tl.constexpr, GATED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+def places(pid_m, pid_n, num_rows, N: tl.constexpr, GATED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
     """Return where the results are in `out`, [BLOCK_N, BLOCK_M] or half as high if GATED, and which of them exist."""
     tokens = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
     height: tl.constexpr = BLOCK_N // 2 if GATED else BLOCK_N
@@ -47,7 +47,7 @@ def _places(pid_m, pid_n, num_rows, N: tl.constexpr, GATED: tl.constexpr, BLOCK_
 
 
 @triton.jit
-def _finish(
+def finish(
     total, offsets, before, at, kept, out, GATED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     MODEL: tl.constexpr,
 ):  # fmt: skip
@@ -86,7 +86,7 @@ def _held(
     offsets = None
     if bias is not None:
         offsets = tl.load(bias + rows).to(tl.float32)
-    at, kept = _places(0, pid, num_rows, N, GATED, BLOCK_M, BLOCK_N)
+    at, kept = places(0, pid, num_rows, N, GATED, BLOCK_M, BLOCK_N)
     first_b = None
     if low is not None:
         first_b = load_b(b, pages, 0, rows, STACKED, 128)
@@ -120,7 +120,7 @@ def _held(
             summed, first_b, b, low, pages, firsts, counts, width, rows, tl.arange(0, BLOCK_M), num_rows,
             STACKED, SECOND, THIRD, GATED, BLOCK_N, 128,
         )  # fmt: skip
-    _finish(summed, offsets, before, at, kept, out, GATED, BLOCK_M, BLOCK_N, x.dtype.element_ty)
+    finish(summed, offsets, before, at, kept, out, GATED, BLOCK_M, BLOCK_N, x.dtype.element_ty)
 
 
 @triton.jit(do_not_specialize=["num_rows", "width"])
@@ -140,7 +140,7 @@ def _streamed(
     offsets = None
     if bias is not None:
         offsets = tl.load(bias + rows).to(tl.float32)
-    at, kept = _places(0, pid, num_rows, N, GATED, BLOCK_M, BLOCK_N)
+    at, kept = places(0, pid, num_rows, N, GATED, BLOCK_M, BLOCK_N)
     first_b = None
     if low is not None:
         first_b = load_b(b, pages, 0, rows, STACKED, 128)
@@ -163,7 +163,7 @@ def _streamed(
             summed, first_b, b, low, pages, firsts, counts, width, rows, tokens, num_rows,
             STACKED, SECOND, THIRD, GATED, BLOCK_N, 128,
         )  # fmt: skip
-    _finish(summed, offsets, before, at, kept, out, GATED, BLOCK_M, BLOCK_N, x.dtype.element_ty)
+    finish(summed, offsets, before, at, kept, out, GATED, BLOCK_M, BLOCK_N, x.dtype.element_ty)
 
 
 @triton.jit
@@ -239,7 +239,7 @@ def _tiled(
     offsets, before = None, None
     if bias is not None:
         offsets = tl.load(bias + rows).to(tl.float32)
-    at, kept = _places(pid_m, pid_n, num_rows, N, GATED, BLOCK_M, BLOCK_N)
+    at, kept = places(pid_m, pid_n, num_rows, N, GATED, BLOCK_M, BLOCK_N)
     wait(CHAINED)
     if SPREAD:
         if residual is not None:
@@ -258,7 +258,7 @@ def _tiled(
                     total, None, b, low, pages, firsts, counts, width, rows, tokens, num_rows,
                     STACKED, SECOND, THIRD, GATED, BLOCK_N, 64,
                 )  # fmt: skip
-            _finish(total, offsets, before, at, kept, out, GATED, BLOCK_M, BLOCK_N, model)
+            finish(total, offsets, before, at, kept, out, GATED, BLOCK_M, BLOCK_N, model)
             tl.store(arrived + tl.program_id(0), 0)
     else:
         total = _product(x, w, pid_m, pid_n, 0, num_rows, N, K, part, SUMS, GATED, BLOCK_M, BLOCK_N, BLOCK_K)
@@ -269,7 +269,7 @@ def _tiled(
             )  # fmt: skip
         if residual is not None:
             before = tl.load(residual + at, mask=kept, other=0.0).to(tl.float32)
-        _finish(total, offsets, before, at, kept, out, GATED, BLOCK_M, BLOCK_N, model)
+        finish(total, offsets, before, at, kept, out, GATED, BLOCK_M, BLOCK_N, model)
 
 
 class Tile(NamedTuple):
@@ -281,11 +281,15 @@ class Tile(NamedTuple):
 
 
 def num_parts(weight: Tensor) -> int:
-    """Return the number of parts of the sum over K, which the weight's shape and type alone decide: several for
-    matrices that would otherwise leave most of the GPU idle while few rows are computed."""
-    rows, columns = weight.shape
+    """Return the number of parts of the sum over K, which the weight's shape and type alone decide."""
+    return parts_of(*weight.shape) if weight.element_size() == 2 else 1
+
+
+def parts_of(rows: int, columns: int) -> int:
+    """Return the number of parts for weights of 16 bits: several for matrices that would otherwise leave most of the
+    GPU idle while few rows are computed."""
     several = columns % (PARTS.value * CHUNK.value) == 0 and (rows <= 4096 or rows * columns <= 1 << 23)
-    return PARTS.value if several and weight.element_size() == 2 else 1
+    return PARTS.value if several else 1
 
 
 MOST_SPREAD = 128  # the most rows for which the parts of a sum have programs of their own

@@ -73,14 +73,21 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, *, chained: boo
 
 
 @triton.jit
-def _embed(tokens, sources, sampled, taken, table, out, SIZE: tl.constexpr, BLOCK: tl.constexpr, FED: tl.constexpr):
-    row = tl.program_id(0)
+def token_of(row, tokens, sources, sampled, taken, FED: tl.constexpr):
+    """Return the row's token. If FED, it is the one at its source in `sampled`, if it has a source, and stored."""
     token = tl.load(tokens + row)
     if FED:
         source = tl.load(sources + row)
         if source >= 0:
             token = tl.load(sampled + source)
         tl.store(taken + row, token)
+    return token
+
+
+@triton.jit
+def _embed(tokens, sources, sampled, taken, table, out, SIZE: tl.constexpr, BLOCK: tl.constexpr, FED: tl.constexpr):
+    row = tl.program_id(0)
+    token = token_of(row, tokens, sources, sampled, taken, FED)
     columns = tl.arange(0, BLOCK)
     values = tl.load(table + token.to(tl.int64) * SIZE + columns, mask=columns < SIZE)
     tl.store(out + row.to(tl.int64) * SIZE + columns, values, mask=columns < SIZE)
