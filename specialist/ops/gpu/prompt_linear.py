@@ -62,7 +62,7 @@ def _compute(
         out.store([m, n], total.to(MODEL))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _tiles(
     x, w, bias, residual, out, num_rows,
     N: tl.constexpr, K: tl.constexpr, SUMS: tl.constexpr, GATED: tl.constexpr, BLOCK_M: tl.constexpr,
