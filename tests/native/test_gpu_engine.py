@@ -258,7 +258,7 @@ def test_rows_with_guides_are_launched_ahead() -> None:
     while loop.run_once() is not None:
         pass
     assert (engine.num_hits, engine.num_misses) == (17, 2)
-    said = dict.fromkeys((request.request_id for request in requests), ())
+    said: dict[str, tuple[int, ...]] = dict.fromkeys((request.request_id for request in requests), ())
     for event in scheduler.take_events():
         if isinstance(event, Emitted):
             said[event.request_id] += event.tokens

@@ -5,6 +5,7 @@ from itertools import accumulate
 from random import Random
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -19,6 +20,10 @@ if DEVICE.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
 
 from specialist.engines.native import gpu_decoder
 from specialist.engines.native.gpu_decoder import GpuDecoder
+from specialist.engines.native.gpu_engine import DecodeRow
+from specialist.engines.native.gpu_inputs import Staging
+from specialist.engines.native.shaped_draw import Shaped
+from specialist.scheduling.sequence import Sampling
 from tests.native.gpu_adapters import make_adapter
 from tests.ops.test_gpu_kernels import ON_GPU
 
@@ -175,6 +180,59 @@ def test_samples_are_drawn_as_in_a_decode_step() -> None:
     assert (known.tokens, known.peaks) == (tokens, peaks)
     other = decoder._draws.draw(logits, heat, [1.0 - each for each in noise])
     assert other.tokens != tokens, "the draws do not depend on the numbers"
+
+
+def test_rows_draw_again_from_what_their_masks_allow_and_the_next_step_takes_that() -> None:
+    decoder, every, position = make("qwen3"), texts(4, LONGEST), 20
+    known = [text.tokens[: position + 1] for text in every]
+    changed = {1: Sampling(0.8), 2: Sampling(0.6, repetition_penalty=1.3, frequency_penalty=0.5)}
+    masks = [np.packbits(np.arange(160) % 3 == rest, bitorder="little") for rest in range(3)]
+    for step in range(2):
+        rows = [
+            DecodeRow(each[-1], -1, position + step, text.blocks, 0.7, 0.4)
+            for each, text in zip(known, every, strict=True)
+        ]
+        if step:  # these tokens are taken on the device
+            rows = [each._replace(token=0, source=row) for row, each in enumerate(rows)]
+        before, _ = decoder.launch(rows).wait()
+        logits = decoder._logits[:4].clone()
+        again = {
+            row: Shaped(want, 0.3, tuple(known[row]), 5, frozenset(), masks[(row + step) % 3], key=row)
+            for row, want in changed.items()
+        }
+        drawn, peaks = decoder.redraw([again.get(row) for row in range(4)]).wait()
+        assert [drawn[0], drawn[3]] == [before[0], before[3]]
+        assert [drawn[row] % 3 for row in changed] == [(row + step) % 3 for row in changed]
+        assert (drawn[1:3], peaks[1:3]) == decoder.draw_shaped(logits[1:3].clone(), list(again.values()))
+        for row, token in enumerate(drawn):
+            known[row].append(token)
+    decoder.launch(
+        [each._replace(token=tokens[-2], source=-1) for each, tokens in zip(rows, known, strict=True)]
+    ).wait()
+    assert same(decoder._logits[:4], logits), "the second step took other tokens than those drawn again"
+
+
+def test_a_step_is_one_copy_and_two_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder, every = make("qwen3"), texts(2, LONGEST)
+    ran, copied = list[tuple[str, int]](), list[Staging]()
+    replay, send = decoder._replay, Staging.send
+
+    def run(name: Any) -> None:
+        ran.append((name.kind, name.rows))
+        replay(name)
+
+    def copy(staging: Staging, target: Tensor, count: int) -> None:
+        copied.append(staging)
+        send(staging, target, count)
+
+    monkeypatch.setattr(decoder, "_replay", run)
+    monkeypatch.setattr(Staging, "send", copy)
+    few = next(each for each in BUCKETS if each >= 3)
+    decoder.launch_batch(batch_of(every, [Part(3, 5, 1), Part(7, 8, 1)]), [(), ()], [0.0] * 2, [0.0] * 2)
+    assert ran == [("flat", few), ("outputs", BUCKETS[1])]
+    decoder.launch_batch(batch_of(every, [Part(3, 5, 0), Part(7, 8, 0)]), [(), ()], [], [])
+    assert ran[2:] == [("flat", few)], "a step without samples needs no logits"
+    assert len(copied) == 2
 
 
 def test_a_step_of_many_tokens_or_long_contexts_runs_as_a_prompt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specialist.engines.native.gpu_inputs import Staging
+from specialist.engines.native.gpu_inputs import Staging, send_together
 from specialist.engines.native.shaped_draw import MOST_EDITS, Placed, Shaped, Slots
 from specialist.ops.gpu.shaping import PROMPT, Edits, Shapes, draw_shaped, shape_space
 from specialist.ops.reference.sampling import merge_biases
@@ -94,26 +94,34 @@ class Shaper:
         """Write the edits of slots, with the counts of so many tokens."""
         if not new:
             return
-        slots = np.array([slot for slot, _, _ in new])
         edits = [_edits_of(shaped) for _, shaped, _ in new]
-        where = self._move(slots)
-        for index, (ids, values, bans) in enumerate(edits):
-            if len(ids):
-                self._edits.ids[slots[index], : len(ids)] = self._move(ids)
-                self._edits.values[slots[index], : len(ids)] = self._move(values)
-            self._edits.lengths[slots[index]] = self._move(np.array((len(ids) - bans, bans), np.int32))
+        width = max(len(ids) for ids, _, _ in edits)
+        changed = np.zeros((2, len(new), width), np.int32)  # ids, and values as bits
+        for index, (ids, values, _) in enumerate(edits):
+            changed[0, index, : len(ids)] = ids
+            changed[1, index, : len(ids)] = values.view(np.int32)
+        lengths = np.array([(len(ids) - bans, bans) for ids, _, bans in edits], np.int32)
+        counted = [
+            (np.asarray(shaped.tokens[:length], np.int32) + slot * self._vocab, shaped.num_prompt)
+            for slot, shaped, length in new
+            if shaped.has_counts
+        ]
+        nothing = [np.zeros(0, np.int32)]
+        prompts = np.concatenate([known[:num_prompt] for known, num_prompt in counted] or nothing)
+        answers = np.concatenate([known[num_prompt:] for known, num_prompt in counted] or nothing)
+        slots = np.array([slot for slot, _, _ in new], np.int32)
+        parts = (slots, lengths.ravel(), changed.ravel(), prompts, answers)
+        sent = send_together(self._device, *(torch.from_numpy(part) for part in parts))
+        where, known, generated = sent[0].long(), sent[3].long(), sent[4].long()
+        ids, values = sent[2].view(2, len(new), width)
+        self._edits.lengths.index_copy_(0, where, sent[1].view(-1, 2))
+        if width:
+            self._edits.ids[:, :width].index_copy_(0, where, ids)
+            self._edits.values[:, :width].index_copy_(0, where, values.view(torch.float32))
         self._edits.counts.index_fill_(0, where, 0)
         flat = self._edits.counts.view(-1)
-        prompts, answers = [], []
-        for slot, shaped, length in new:
-            if shaped.has_counts:
-                known = np.asarray(shaped.tokens[:length], np.int64) + slot * self._vocab
-                prompts.append(known[: shaped.num_prompt])
-                answers.append(known[shaped.num_prompt :])
-        if prompts:
-            flat.index_fill_(0, self._move(np.concatenate(prompts)), -PROMPT)
-            generated = self._move(np.concatenate(answers))
-            flat.index_add_(0, generated, torch.ones_like(generated, dtype=torch.int16))
+        flat.index_fill_(0, known, -PROMPT)
+        flat.index_add_(0, generated, torch.ones_like(generated, dtype=torch.int16))
 
     def _send(self, placed: Sequence[Placed], bucket: int) -> None:
         """Send the rows' fields, followed by those of padding rows, and the masks of those rows that have one."""
@@ -145,9 +153,6 @@ class Shaper:
             row[: len(mask)] = mask[: len(row)]
             row[len(mask) :] = 0
         self._mask_staging.send(self._masks, len(masks))
-
-    def _move(self, values: NDArray[np.generic]) -> Tensor:
-        return torch.from_numpy(values).to(self._device, non_blocking=True)
 
 
 def _edits_of(shaped: Shaped) -> tuple[NDArray[np.int32], NDArray[np.float32], int]:
