@@ -14,13 +14,14 @@ import torch
 
 from kvpool import BlockPool
 from octet.clock import ManualClock
-from specialist.adapters.adapter import Adapter, LowRank, content_digest, matrix_shapes
+from specialist.adapters.adapter import Adapter
 from specialist.adapters.store import DeviceSlots
-from specialist.models.checkpoint import ModelConfig
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
 from specialist.scheduling.sequence import GREEDY, Request, Sampling, Sequence
 from specialist.scheduling.step import Emitted, Event, Finished, FixedBudget, Preempted, Proposer
 from tests.native.device import DEVICE
+from tests.native.every_third import EveryThird
+from tests.native.gpu_adapters import make_adapter
 from tests.native.greedy_replica import BARE, GreedyReplica, ask
 from tests.native.transformers_models import MODULES, checkpoint_of, greedy_if, random_model
 
@@ -55,12 +56,13 @@ def prompts(count: int, longest: int = 200) -> list[tuple[int, ...]]:
     ]
 
 
+@pytest.mark.parametrize("buckets", [(1, 4), (1, 64)], ids=["as prompts", "flat"])
 @pytest.mark.parametrize("name", EXACT)
-def test_greedy_tokens_and_logits_equal_those_of_transformers_in_float32(name: str) -> None:
+def test_greedy_tokens_and_logits_equal_those_of_transformers_in_float32(name: str, buckets: tuple[int, ...]) -> None:
     family, changes = EXACT[name]
     model = random_model(family, **{**WIDE, **changes})
     decoder = GpuDecoder(
-        checkpoint_of(model), num_blocks=150, block_size=8, device=DEVICE, dtype=torch.float32, buckets=(1, 4)
+        checkpoint_of(model), num_blocks=150, block_size=8, device=DEVICE, dtype=torch.float32, buckets=buckets
     )
     replica = GreedyReplica(decoder, chunk=37)
     asked = prompts(4)
@@ -70,22 +72,6 @@ def test_greedy_tokens_and_logits_equal_those_of_transformers_in_float32(name: s
         torch.testing.assert_close(replica.logits(f"r{i}"), logits, atol=2e-4, rtol=0)
         assert replica.answer(f"r{i}") == tokens
         assert len(set(tokens)) > 5, "the answer is too short to prove much"
-
-
-def make_adapter(config: ModelConfig, seed: int, rank: int, names: str, scale: float = 0.7) -> Adapter:
-    """Return a random adapter that changes the matrices whose names contain one of these letters."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def low(rows: int, columns: int) -> LowRank:
-        a, b = torch.randn(rank, columns, generator=generator), torch.randn(rows, rank, generator=generator)
-        return LowRank(a * columns**-0.5, b * 0.4, scale)
-
-    targets = {
-        name: low(*shape)
-        for name, shape in matrix_shapes(config).items()
-        if any(c in name.split(".")[2] for c in names)
-    }
-    return Adapter(content_digest(targets), targets, rank)
 
 
 def merged(model: Any, stack: ListLike[Adapter]) -> Any:
@@ -99,11 +85,14 @@ def merged(model: Any, stack: ListLike[Adapter]) -> Any:
     return changed
 
 
+@pytest.mark.parametrize("buckets", [(1, 8), (1, 64)], ids=["as prompts", "flat"])
 @pytest.mark.parametrize(("family", "changes"), [("llama", {"attention_bias": True}), ("qwen3", {"hidden_size": 1024})])
-def test_rows_with_different_adapters_equal_merged_weights_in_float32(family: str, changes: dict[str, Any]) -> None:
+def test_rows_with_different_adapters_equal_merged_weights_in_float32(
+    family: str, changes: dict[str, Any], buckets: tuple[int, ...]
+) -> None:
     model = random_model(family, **{**WIDE, "num_hidden_layers": 2, **changes})
     made = GpuDecoder(
-        checkpoint_of(model), num_blocks=150, block_size=8, device=DEVICE, dtype=torch.float32, buckets=(1, 8)
+        checkpoint_of(model), num_blocks=150, block_size=8, device=DEVICE, dtype=torch.float32, buckets=buckets
     )
     adapters = [make_adapter(made.config, seed, rank, names) for seed, rank, names in ((1, 5, "qv"), (2, 40, "qkvoud"))]
     by_digest = {each.digest: each for each in adapters}
@@ -250,16 +239,65 @@ class PartlyWrongProposer:
     def _guess(self, seq: Sequence, limit: int) -> tuple[int, ...]:
         tokens = seq.chain.view()
         known = len(tokens)
-        text = next(text for text in self.texts if text[:known] == tuple(tokens))
+        text = next((text for text in self.texts if text[:known] == tuple(tokens)), ())
         coming = enumerate(text[known : known + limit], known)
         return tuple(token if i % 3 else (token + 1) % VOCAB for i, token in coming)
 
 
-def test_verifying_drafts_changes_no_answer() -> None:
-    texts = [prompt + answer for prompt, answer in zip(prompts(12), alone(), strict=True)]
-    replica = Replica(proposer=PartlyWrongProposer(texts))
-    assert replica.run(replace(each, draft_window=1 + i % 4) for i, each in enumerate(asked())) == alone()
+@pytest.mark.parametrize("num_blocks", [400, 40], ids=["in one run", "preempting"])
+@pytest.mark.parametrize(
+    ("sampling", "adapted"),
+    [(GREEDY, False), (Sampling(temperature=0.8), False), (GREEDY, True), (PENALISED, False)],
+    ids=["greedy", "drawn", "adapters", "penalised"],
+)
+def test_verifying_drafts_changes_no_answer(sampling: Sampling, adapted: bool, num_blocks: int) -> None:
+    expected = alone(sampling, adapted)
+    texts = [prompt + answer for prompt, answer in zip(prompts(12), expected, strict=True)]
+    replica = Replica(num_blocks=num_blocks, proposer=PartlyWrongProposer(texts))
+    drafted = [replace(each, draft_window=1 + i % 4) for i, each in enumerate(asked(12, 50, sampling, adapted))]
+    assert replica.run(drafted) == expected
     assert max(len(event.tokens) for event in replica.events if isinstance(event, Emitted)) > 1, "no draft was accepted"
+
+
+def test_decode_steps_between_those_with_drafts_are_launched_ahead() -> None:
+    texts = [prompt + answer for prompt, answer in zip(prompts(12), alone(), strict=True)]
+    replica = Replica(proposer=PartlyWrongProposer([text[: len(text) - 25] for text in texts]))
+    assert replica.run(replace(each, draft_window=3) for each in asked()) == alone()
+    assert replica.engine.num_hits > replica.engine.num_misses
+
+
+GUIDED = [GREEDY, Sampling(temperature=0.8), PENALISED, replace(SHAPED, min_tokens=9)]
+
+
+def guided(drafts: int = 0) -> list[Request]:
+    """Return requests of which three in four must follow a structure."""
+    return [
+        replace(each, sampling=GUIDED[i % 4], guide=EveryThird(VOCAB) if i % 4 else None, draft_window=drafts)
+        for i, each in enumerate(asked())
+    ]
+
+
+def test_rows_with_a_structure_change_no_answer_and_run_ahead() -> None:
+    expected = [Replica(max_running=1, prefix_cache=False).run([each])[0] for each in guided()]
+    replica = Replica()
+    assert replica.run(guided()) == expected
+    assert replica.engine.num_hits > replica.engine.num_misses
+    assert Replica(num_blocks=40, chunk=64).run(guided()) == expected
+    texts = [prompt + answer for prompt, answer in zip(prompts(12), expected, strict=True)]
+    assert Replica(proposer=PartlyWrongProposer(texts)).run(guided(3)) == expected
+    for request, answer in zip(guided(), expected, strict=True):
+        assert request.guide is None or all(
+            request.guide.takes(answer[:index], (), token) for index, token in enumerate(answer)
+        )
+
+
+def test_structured_answers_equal_those_of_the_reference_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [replace(each, guide=EveryThird(VOCAB)) for each in asked()]
+    found = Replica().run(requests)
+    monkeypatch.setattr(GpuDecoder, "can_draw", lambda *_: False)
+    replica = Replica()
+    assert replica.run(requests) == found
+    assert replica.engine.num_hits + replica.engine.num_misses == 0, "the device has drawn"
 
 
 @pytest.mark.parametrize("seed", range(4))

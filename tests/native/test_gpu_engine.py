@@ -1,6 +1,6 @@
 """Decode steps that run ahead of the scheduler change no token, whatever it decides in between."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from random import Random
@@ -19,11 +19,13 @@ from specialist.adapters.adapter import Adapter
 from specialist.engines.native import gpu_engine
 from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.gpu_engine import DecodeRow, GpuEngine
-from specialist.engines.native.shaped_draw import Placed, Shaped, Slots, can_shape, shaped_of
+from specialist.engines.native.shaped_draw import Shaped, Slots, can_shape, shaped_of
 from specialist.ops.reference.sampling import uniform
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
-from specialist.scheduling.sequence import Request, Sampling
+from specialist.scheduling.sequence import GuideExhausted, Request, Sampling
+from specialist.scheduling.sequence import Sequence as Tracked
 from specialist.scheduling.step import Emitted, Finished, FixedBudget
+from tests.native.every_third import EveryThird
 from tests.native.greedy_replica import BARE, ask
 
 VOCAB = 50
@@ -35,15 +37,24 @@ def most_likely(context: Sequence[int], adapters: Sequence[Any] = ()) -> int:
     return int.from_bytes(sha256(repr([*context, *adapters]).encode()).digest()[:4]) % VOCAB
 
 
+def first_allowed(token: int, mask: NDArray[np.uint8] | None) -> int:
+    """Stands for a draw from what a mask allows."""
+    fits = np.ones(VOCAB) if mask is None else np.unpackbits(mask, bitorder="little")
+    return next(each % VOCAB for each in range(token, token + VOCAB) if fits[each % VOCAB])
+
+
 class Memory:
     """Stands in for a decoder on a GPU: a slot holds a token, and the next token follows from those in the context."""
 
     most_rows = 6
+    vocab_size = VOCAB
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.num_blocks, self.block_size, self.device = num_blocks, block_size, torch.device("cpu")
         self.slots = [-1] * ((num_blocks + self.most_rows) * block_size)
         self.drawn = [0] * self.most_rows
+        self.inputs = [0] * self.most_rows  # of the last launch
+        self.best = [0] * self.most_rows
         self.counts: dict[int, list[int]] = {}
         self._slots = Slots(self.most_rows)
 
@@ -57,24 +68,26 @@ class Memory:
         tokens = [row.token if row.source < 0 else self.drawn[row.source] for row in rows]
         for row, token in zip(rows, tokens, strict=True):
             self.slots[self._slot(row.blocks, row.position)] = token
-        placed, new = self._slots.place([(row.shaped, row.position, row.source < 0) for row in rows])
-        self.counts |= {slot: list(shaped.tokens[:length]) for slot, shaped, length in new}
-        for each, token in zip(placed, tokens, strict=True):
-            if each.adds:
-                self.counts[each.slot].append(token)
-        found = [
-            _drawn(
-                most_likely(self._context(row.blocks, row.position + 1), row.adapters) + self._change(each),
-                row.temperature,
-                row.uniform,
-            )
-            for row, each in zip(rows, placed, strict=True)
-        ]
-        self.drawn[: len(rows)] = found
-        return Found(found)
+        self.inputs = tokens
+        self.best = [most_likely(self._context(row.blocks, row.position + 1), row.adapters) for row in rows]
+        drawn = [_drawn(best, row.temperature, row.uniform) for best, row in zip(self.best, rows, strict=True)]
+        self.drawn[: len(rows)] = drawn
+        return self._draw_changed([(row.shaped, row.position, row.source < 0) for row in rows])
 
-    def _change(self, each: Placed) -> int:
-        return 0 if each.shaped is None else changed_by(each.shaped.sampling, self.counts.get(each.slot, ()))
+    def redraw(self, rows: Sequence[Shaped | None]) -> "Found":
+        return self._draw_changed([(row, 0 if row is None else len(row.tokens) - 1, True) for row in rows])
+
+    def _draw_changed(self, rows: Sequence[tuple[Shaped | None, int, bool]]) -> "Found":
+        placed, new = self._slots.place(rows)
+        self.counts |= {slot: list(shaped.tokens[:length]) for slot, shaped, length in new}
+        for index, each in enumerate(placed):
+            if each.adds:
+                self.counts[each.slot].append(self.inputs[index])
+            if each.shaped is not None:
+                best = self.best[index] + changed_by(each.shaped.sampling, self.counts.get(each.slot, ()))
+                token = _drawn(best, each.shaped.sampling.temperature, each.shaped.uniform)
+                self.drawn[index] = first_allowed(token, each.shaped.mask)
+        return Found(self.drawn[: len(rows)])
 
     def can_draw(self, sampling: Sampling, stop_ids: frozenset[int]) -> bool:
         return can_shape(sampling, stop_ids, VOCAB)
@@ -85,7 +98,8 @@ class Memory:
             for token, row in zip(logits.argmax(1).tolist(), rows, strict=True)
         ]
         drawn = zip(best, (row.sampling.temperature for row in rows), (row.uniform for row in rows), strict=True)
-        return [_drawn(*each) for each in drawn], [1.0] * len(rows)
+        tokens = [first_allowed(_drawn(*each), row.mask) for each, row in zip(drawn, rows, strict=True)]
+        return tokens, [1.0] * len(rows)
 
     def forget(self) -> None:
         self._slots.forget()
@@ -93,7 +107,13 @@ class Memory:
     def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
         raise NotImplementedError
 
-    def forward_mixed(self, batch: StepBatch, stacks: Sequence[Sequence[Adapter]]) -> Tensor:
+    def launch_batch(
+        self,
+        batch: StepBatch,
+        stacks: Sequence[Sequence[Adapter]],
+        temperatures: Sequence[float],
+        uniforms: Sequence[float],
+    ) -> tuple[Tensor, "Found"]:
         for slot, token in zip(batch.slots.tolist(), batch.tokens.tolist(), strict=True):
             self.slots[slot] = token
         logits = torch.zeros(len(batch.outputs), VOCAB)
@@ -102,15 +122,9 @@ class Memory:
             blocks = batch.block_tables[row].tolist()
             known = self._context(blocks, int(batch.positions[token]) + 1)
             logits[index, most_likely(known, stacks[row])] = 1.0
-        if len(batch.tokens) == len(batch.outputs) == len(batch.context_lens):  # such steps replay a graph, too
-            self.drawn = [VOCAB - 1] * self.most_rows
-        return logits
-
-    def draw(
-        self, logits: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]
-    ) -> tuple[list[int], list[float]]:
-        best = logits.argmax(1).tolist()
-        return [_drawn(*each) for each in zip(best, temperatures, uniforms, strict=True)], [1.0] * len(best)
+        self.drawn, self.best = [VOCAB - 1] * self.most_rows, [VOCAB - 1] * self.most_rows  # this step uses them, too
+        drawn = zip(logits.argmax(1).tolist(), temperatures, uniforms, strict=True)
+        return logits, Found([_drawn(*each) for each in drawn])
 
     def spare_block(self, row: int) -> int:
         return self.num_blocks + row
@@ -150,10 +164,29 @@ def expected(request: Request) -> tuple[int, ...]:
         heat = request.sampling.temperature
         best = most_likely(text, request.lane.adapters) + changed_by(request.sampling, text)
         token = _drawn(best, heat, uniform(request.seed, len(text)))
+        if request.guide is not None:
+            bits = request.guide.allowed(text[len(request.prompt) :])
+            token = first_allowed(token, np.frombuffer(bits, np.uint8) if bits is not None else None)
         if token in request.stop_ids:
             break
         text.append(token)
     return tuple(text[len(request.prompt) :])
+
+
+class PartlyWrong:
+    """Guesses the next tokens of answers, with every fourth one wrong."""
+
+    def propose(self, limits: Mapping[Tracked, int], num_rows: int, most: int) -> dict[Tracked, tuple[int, ...]]:
+        return {seq: self._guess(seq, limit) for seq, limit in limits.items()}
+
+    def _guess(self, seq: Tracked, limit: int) -> tuple[int, ...]:
+        known = seq.num_tokens - len(seq.request.prompt)
+        coming = enumerate(expected(seq.request)[known : known + limit], known)
+        return tuple(token if i % 4 else (token + 1) % VOCAB for i, token in coming)
+
+    def observe(self, num_tokens: int, seconds: float) -> None: ...
+
+    def ended(self, seq: Tracked) -> None: ...
 
 
 def run(seed: int, engine_class: type[GpuEngine] = GpuEngine) -> GpuEngine:
@@ -163,7 +196,8 @@ def run(seed: int, engine_class: type[GpuEngine] = GpuEngine) -> GpuEngine:
     pool = BlockPool(memory.num_blocks, memory.block_size)
     chunk = rng.choice([1, 3, 8, 32])
     config = SchedulerConfig(BARE, max_running=rng.choice([1, 3, 8]), max_step_tokens=chunk, mixes_adapters=True)
-    scheduler = Scheduler(pool, config, ManualClock(), budget=FixedBudget(chunk))
+    proposer = rng.choice([None, PartlyWrong()])
+    scheduler = Scheduler(pool, config, ManualClock(), budget=FixedBudget(chunk), proposer=proposer)
     store: Any = SimpleNamespace(get=lambda digest: digest)  # an adapter stands for itself
     nothing: Any = SimpleNamespace()
     engine = engine_class(memory, store, nothing)
@@ -179,7 +213,9 @@ def run(seed: int, engine_class: type[GpuEngine] = GpuEngine) -> GpuEngine:
         request = ask(f"r{index}", (stem[: length // 2] + own)[:length], most, adapters)
         stops = frozenset(rng.sample(range(VOCAB), rng.choice([0, 0, 4])))
         sampling = rng.choice([request.sampling, request.sampling, _WARM, _WITH_LOGPROBS, *_SHAPED])
+        guide = EveryThird(VOCAB) if sampling is not _WITH_LOGPROBS and rng.random() < 0.3 else None
         request = replace(request, seed=index, stop_ids=stops, sampling=sampling, priority=rng.choice([0, 0, 1]))
+        request = replace(request, guide=guide, draft_window=rng.choice([0, 0, 3]))
         requests[request.request_id] = request
     arrivals = rng.choice([0.4, 0.05])
     coming, ended = list(requests.values()), set()
@@ -209,6 +245,46 @@ def run(seed: int, engine_class: type[GpuEngine] = GpuEngine) -> GpuEngine:
 def test_steps_that_run_ahead_change_no_token() -> None:
     engines = [run(seed) for seed in range(200)]
     assert sum(engine.num_hits for engine in engines) > sum(engine.num_misses for engine in engines)
+
+
+def test_rows_with_guides_are_launched_ahead() -> None:
+    memory, nothing = Memory(60, 4), SimpleNamespace()
+    scheduler = Scheduler(BlockPool(60, 4), SchedulerConfig(BARE), ManualClock(), budget=FixedBudget(64))
+    engine = GpuEngine(memory, nothing, nothing)  # type: ignore[arg-type]
+    requests = [replace(ask(f"r{i}", (1, 2, i), 20), guide=EveryThird(VOCAB) if i else None) for i in range(3)]
+    for request in requests:
+        scheduler.submit(request)
+    loop = StepLoop(scheduler, engine)
+    while loop.run_once() is not None:
+        pass
+    assert (engine.num_hits, engine.num_misses) == (17, 2)
+    said: dict[str, tuple[int, ...]] = dict.fromkeys((request.request_id for request in requests), ())
+    for event in scheduler.take_events():
+        if isinstance(event, Emitted):
+            said[event.request_id] += event.tokens
+    assert said == {request.request_id: expected(request) for request in requests}
+
+
+class Exhausted(EveryThird):
+    def allowed(self, generated: Sequence[int], guessed: Sequence[int] = ()) -> bytes | None:
+        if len(generated) == 5:
+            raise GuideExhausted("nothing fits")
+        return super().allowed(generated, guessed)
+
+
+def test_a_row_whose_guide_fails_fails_alone() -> None:
+    memory, nothing = Memory(60, 4), SimpleNamespace()
+    scheduler = Scheduler(BlockPool(60, 4), SchedulerConfig(BARE), ManualClock(), budget=FixedBudget(64))
+    loop = StepLoop(scheduler, GpuEngine(memory, nothing, nothing))  # type: ignore[arg-type]
+    guides = {"bad": Exhausted(VOCAB), "good": EveryThird(VOCAB), "free": None}
+    requests = [replace(ask(name, (1, 2), 12), guide=guide) for name, guide in guides.items()]
+    for request in requests:
+        scheduler.submit(request)
+    while loop.run_once() is not None:
+        pass
+    ended = {event.request_id: event for event in scheduler.take_events() if isinstance(event, Finished)}
+    assert {name: event.reason for name, event in ended.items()} == {"bad": "error", "good": "length", "free": "length"}
+    assert "nothing fits" in ended["bad"].detail
 
 
 class TakesAnyPrediction(GpuEngine):
@@ -254,7 +330,38 @@ class UsesCountsOfOtherRows(GpuEngine):
             return super()._launch(rows)
 
 
+class IgnoresGuides(GpuEngine):
+    def _follow_guides(self, rows: Any, launched: Any) -> Any:
+        return launched.drawn, {}
+
+
+class UsesMasksOfOtherRows(GpuEngine):
+    def _follow_guides(self, rows: Any, launched: Any) -> Any:
+        drawn: Any = self._gpu.redraw
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self._gpu, "redraw", lambda again: drawn(again[::-1]))
+            return super()._follow_guides(rows, launched)
+
+
+class DrawsAgainFromLogitsOfAnotherStep(GpuEngine):
+    def run(self, step: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gpu_engine._Launched, "has_guides", False)
+            return super().run(step)
+
+
+class DrawsDraftsForAnotherPosition(GpuEngine):
+    def _draw(self, step: Any, batch: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gpu_engine, "uniform", lambda seed, position: uniform(seed, position + 1))
+            return super()._draw(step, batch)
+
+
 PLANTED = [
+    IgnoresGuides,
+    UsesMasksOfOtherRows,
+    DrawsAgainFromLogitsOfAnotherStep,
+    DrawsDraftsForAnotherPosition,
     UsesCountsOfOtherRows,
     TakesAnyPrediction,
     LeavesSpareBlocks,

@@ -147,6 +147,9 @@ def test_attention_equals_the_reference_and_has_the_same_bits_in_any_batch(
     q_out = torch.full((count, heads, head_dim), torch.nan, dtype=dtype, device=DEVICE)
     attention.norm_rope_write(qkv, norms, 1e-6, turns, positions, slots, q_out, written_k, written_v)
     assert error(q_out, turned) < most
+    again_k, again_v = k_cache.clone(), v_cache.clone()
+    attention.norm_rope_write(qkv, norms, 1e-6, turns, positions, slots, None, again_k, again_v)
+    assert torch.equal(again_k.nan_to_num(), written_k.nan_to_num())
     assert error(written_k[:-1], expected_k[:-1]) < most
     assert torch.equal(written_v[:-1], expected_v[:-1])
     out = torch.full_like(q_out, torch.nan)
@@ -179,6 +182,15 @@ def test_attention_equals_the_reference_and_has_the_same_bits_in_any_batch(
             )  # fmt: skip
             assert not space.arrived.any()
             assert same(result, out.flatten(1)[picked]), f"rows {picked} have other bits than in a prompt"
+            flat = torch.full_like(result, torch.nan)
+            owners = torch.tensor(picked, dtype=torch.int32, device=DEVICE)
+            attention.decode(
+                qkv[picked], norms, 1e-6, turns, positions[picked], wide.to(DEVICE), widths, again_k, again_v,
+                flat, space, num_rows=len(picked), owners=owners, window=window,
+            )  # fmt: skip
+            assert not space.arrived.any()
+            assert same(flat, result), f"rows {picked} have other bits if their keys and values are written first"
+            assert torch.equal(again_k.nan_to_num(), written_k.nan_to_num()), "the cache has changed"
             at = slots[picked].long()
             for decoded, written in ((decode_k, written_k), (decode_v, written_v)):
                 flat, other = decoded.view(-1, kv_heads, head_dim), written.view(-1, kv_heads, head_dim)

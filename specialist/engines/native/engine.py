@@ -124,9 +124,7 @@ class NativeEngine:
 
     def run(self, step: Step) -> Iterable[Completion]:
         batch = build_batch(step, self.decoder.block_size)
-        logits = self._forward(step, batch)
-        wanted = [sample_row for row in step.rows for sample_row in _sample_rows(row)]
-        drawn = iter(self._sample(logits, wanted) if wanted else ())
+        drawn = iter(self._draw(step, batch))
         results = [_row_samples(row, drawn) for row in step.rows]
         if any(row.sequence.request.hidden_sum is not None for row in step.rows):
             self._add_hidden(step.rows, batch)
@@ -134,8 +132,12 @@ class NativeEngine:
         outcome = StepOutcome(tuple(tokens for tokens, _ in results), logprobs if any(logprobs) else ())
         return (Completion(step, outcome),)
 
-    def _forward(self, step: Step, batch: StepBatch) -> Tensor:
-        return self.decoder.forward(batch, [self.slots.get(self.adapters.get(digest)) for digest in step.adapters])
+    def _draw(self, step: Step, batch: StepBatch) -> list[SampledToken | RowFault]:
+        """Compute the step. Return its samples, row after row."""
+        own = [self.slots.get(self.adapters.get(digest)) for digest in step.adapters]
+        logits = self.decoder.forward(batch, own)
+        wanted = [sample_row for row in step.rows for sample_row in sample_rows(row)]
+        return self._sample(logits, wanted) if wanted else []
 
     def _add_hidden(self, rows: Sequence[Row], batch: StepBatch) -> None:
         for row, (start, stop) in zip(rows, pairwise(batch.query_start.tolist()), strict=True):
@@ -149,7 +151,7 @@ class NativeEngine:
             self.decoder.zero(slots)
 
 
-def _sample_rows(row: Row) -> Iterator[SampleRow]:
+def sample_rows(row: Row) -> Iterator[SampleRow]:
     """Yield a SampleRow for each token to sample. Its tokens include the drafts before that token."""
     request, known = row.sequence.request, row.sequence.chain.view()
     num_known = len(known)

@@ -1,46 +1,48 @@
-"""The model on an NVIDIA GPU, in Triton kernels. A step with one token for each row runs as a CUDA graph."""
+"""The model on an NVIDIA GPU, in Triton kernels. A step of few tokens runs as CUDA graphs."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from specialist.adapters.adapter import MAX_RANK, Adapter
 from specialist.adapters.catalog import MAX_STACK
+from specialist.engines.native.decode_inputs import MOST_ROWS, DecodeInputs
 from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.gpu_adapters import DOWN, GATE_UP, MOST_PAGES, OUT, QKV, GpuAdapters, Placed, Stack
+from specialist.engines.native.gpu_draws import Drawn, Draws, Known
 from specialist.engines.native.gpu_engine import DecodeRow
+from specialist.engines.native.gpu_inputs import (
+    AdapterInputs,
+    FlatInputs,
+    num_attended,
+    pages_of_tokens,
+    send_together,
+)
 from specialist.engines.native.gpu_shaping import Shaper
 from specialist.engines.native.shaped_draw import Shaped, can_shape
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.models.checkpoint import Checkpoint, ModelConfig
-from specialist.ops.gpu import attention, low_rank, norm, prompt_attention, quantised, sampling
+from specialist.ops.gpu import attention, low_rank, norm, prompt_attention, quantised
 from specialist.ops.gpu.packing import Matrix, Packed
 from specialist.ops.reference import layers
 from specialist.scheduling.sequence import Sampling
 
-MOST_ROWS = 128  # the most rows of a graph
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, MOST_ROWS)  # on an H200, 48 rows take about as long as 64, 96 as 128
+_LEAST_FLAT = 8  # the fewest rows for which a flat step has graphs
+_MOST_ATTENDED = 1 << 17  # by all tokens of a flat step: each reads its context, which a prompt's tokens share
 _PROMPTS = (1, 8, 16, 32, 64, 128, 256)  # numbers of tokens for which a prompt has kernels of its own
 _MOST_MATRICES, _MOST_RANKS = 3, MAX_STACK * MAX_RANK  # of a group, and of a row's adapters together
-_RING = 4  # buffers on the host; a buffer is used again after the step that used it has ended
 
 
-class Drawn(NamedTuple):
-    """A launched decode step, whose tokens are still on their way."""
+class _GraphName(NamedTuple):
+    """What a graph computes: a decode step; the layers of a flat step, or its logits and draws; or draws from changed
+    distributions, without and with top-k."""
 
-    host: Tensor  # int32 [2, MOST_ROWS]: the tokens, and the bits of the largest logits
-    arrived: torch.cuda.Event
-    num_rows: int
-
-    def wait(self) -> tuple[list[int], list[float]]:
-        """Wait for the step. Return each row's token and largest logit."""
-        self.arrived.synchronize()
-        tokens, peaks = self.host[:, : self.num_rows]
-        return tokens.tolist(), peaks.view(torch.float32).tolist()
+    kind: Literal["decode", "flat", "outputs", "shaped", "shaped with k"]
+    rows: int
+    changed: frozenset[int] = frozenset()  # groups of matrices that adapters change
 
 
 def why_unsupported(config: ModelConfig) -> str | None:
@@ -53,80 +55,6 @@ def why_unsupported(config: ModelConfig) -> str | None:
     if config.hidden_size % 8 or config.intermediate_size % 8 or config.q_size % 8:
         return "a matrix whose columns are no multiple of 8"
     return None
-
-
-class _Inputs:
-    """The integers of a decode step, in one piece of memory on the host and one on the device."""
-
-    _HEADER = 16
-
-    def __init__(self, most_blocks: int, device: torch.device) -> None:
-        self._tables_at = self._HEADER + 5 * MOST_ROWS
-        size = self._tables_at + MOST_ROWS * most_blocks
-        self._staged = [torch.zeros(size, dtype=torch.int32, pin_memory=device.type == "cuda") for _ in range(_RING)]
-        self._turn = 0
-        self._all = torch.zeros(size, dtype=torch.int32, device=device)
-        self.widths = self._all[:1]
-        parts = [self._part(self._all, index) for index in range(5)]
-        self.tokens, self.sources, self.positions = parts[:3]
-        self.temperatures, self.uniforms = (part.view(torch.float32) for part in parts[3:])
-        self.tables = self._all[self._tables_at :]
-
-    def _part(self, whole: Tensor, index: int) -> Tensor:
-        start = self._HEADER + index * MOST_ROWS
-        return whole[start : start + MOST_ROWS]
-
-    def send(self, rows: Sequence[DecodeRow], bucket: int, block_size: int) -> None:
-        """Copy the rows to the device, followed by padding rows that use block 0."""
-        self._turn = (self._turn + 1) % _RING
-        staged = self._staged[self._turn]
-        numbers = staged.numpy()
-        count = len(rows)
-        counts = [row.position // block_size + 1 for row in rows]
-        width = max(counts)
-        numbers[0] = width
-        fields = zip(*((row.token, row.source, row.position) for row in rows), strict=True)
-        for index, values in enumerate(fields):
-            part = self._part(staged, index).numpy()
-            part[:count] = values
-            part[count:bucket] = -1 if index == 1 else 0
-        for index, floats in enumerate(zip(*((row.temperature, row.uniform) for row in rows), strict=True), 3):
-            part = self._part(staged, index).numpy().view(np.float32)
-            part[:count] = floats
-            part[count:bucket] = 0
-        stop = self._tables_at + bucket * width
-        tables = numbers[self._tables_at : stop].reshape(bucket, width)
-        tables[count:] = 0
-        for table, row, used in zip(tables, rows, counts, strict=False):
-            table[:used] = row.blocks[:used]
-        self._all[:stop].copy_(staged[:stop], non_blocking=True)
-
-
-class _AdapterInputs:
-    """The pages of a decode step's rows, on the device. They are sent only if they change."""
-
-    def __init__(self, num_pages: int, device: torch.device) -> None:
-        size = -(-(1 + num_pages) // 4) * 4
-        pinned = device.type == "cuda"
-        self._staged = [torch.zeros(size + 2 * MOST_ROWS, dtype=torch.int32, pin_memory=pinned) for _ in range(_RING)]
-        self._turn = 0
-        self._all = torch.zeros(size + 2 * MOST_ROWS, dtype=torch.int32, device=device)
-        self._size = size
-        self._sent: Placed | None = None
-        self.rows = low_rank.Rows(*torch.split(self._all, [size, MOST_ROWS, MOST_ROWS]))
-
-    def send(self, placed: Placed) -> None:
-        if placed == self._sent:
-            return
-        self._turn = (self._turn + 1) % _RING
-        staged, size = self._staged[self._turn], self._size
-        numbers = staged.numpy()
-        numbers[size:] = 0
-        numbers[: 1 + len(placed.pages)] = (len(placed.pages), *placed.pages)
-        for begin, values in ((size, placed.firsts), (size + MOST_ROWS, placed.counts)):
-            numbers[begin : begin + len(values)] = values
-        self._all.copy_(staged, non_blocking=True)
-        self._sent = placed
 
 
 class _Projection(NamedTuple):
@@ -157,13 +85,15 @@ class GpuDecoder(TorchDecoder):
         buckets: Sequence[int] = BUCKETS,
         adapter_pages: int = MOST_PAGES,
     ) -> None:
-        """`buckets`: for how many rows a graph is captured, ascending. `adapter_pages`: how much of adapters stays in
+        """`buckets`: for how many rows graphs are captured, ascending. `adapter_pages`: how much of adapters stays in
         memory, in pages of 16 ranks. Raises ValueError if the kernels cannot compute this model."""
         config = checkpoint.config
         if why := why_unsupported(config):
             raise ValueError(why)
-        self.most_rows = buckets[-1]  # of a decode step that runs as a graph
+        self.most_rows = buckets[-1]  # of a step that runs as graphs
+        self.vocab_size = config.vocab_size
         self._buckets = tuple(buckets)
+        self._flat_buckets = tuple(each for each in buckets if each >= _LEAST_FLAT) or self._buckets[-1:]
         super().__init__(
             checkpoint, num_blocks=num_blocks, block_size=block_size, device=device, dtype=dtype, linear=Packed
         )
@@ -185,27 +115,22 @@ class GpuDecoder(TorchDecoder):
         self._workspace = quantised.Workspace(self.device, matrices, dtype)
         heads = config.num_heads, config.num_kv_heads, config.head_dim
         self._attention_space = attention.AttentionSpace(self.most_rows, config.context, *heads, self.device)
-        self._sample_space = sampling.SampleSpace(self.most_rows, config.vocab_size, self.device)
-        self._inputs = _Inputs(-(-config.context // block_size), self.device)
+        self._draws = Draws(self.most_rows, config.vocab_size, self.device)
+        most_blocks = -(-config.context // block_size)
+        self._inputs = DecodeInputs(most_blocks, self.device)
+        self._flat_inputs = FlatInputs(most_blocks, self.device)
         self._hidden, self._normed = (self._empty(self.most_rows, config.hidden_size) for _ in range(2))
         self._qkv = self._empty(self.most_rows, config.q_size + 2 * config.kv_size)
         self._mixed = self._empty(self.most_rows, config.q_size)
         self._inner = self._empty(self.most_rows, config.intermediate_size)
         self._logits = torch.empty((self.most_rows, config.vocab_size), device=self.device)
-        self._drawn = torch.zeros((2, self.most_rows), dtype=torch.int32, device=self.device)
-        self._results = [torch.zeros_like(self._drawn, device="cpu") for _ in range(_RING)]
-        self._turn = 0
         self._taken = torch.zeros(self.most_rows, dtype=torch.int32, device=self.device)  # the rows' input tokens
         self._shaper = Shaper(self.most_rows, config.vocab_size, self.device)
-        self._shaping: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}  # by rows, and whether some row has top-k
         self.adapters = GpuAdapters(config, adapter_pages, self.device, dtype)
-        self._adapter_inputs = _AdapterInputs(self.adapters.num_pages, self.device)
+        self._adapter_inputs = AdapterInputs(self.adapters.num_pages, self.device)
         self._low = self._empty(self.most_rows * _MOST_MATRICES * _MOST_RANKS)
-        self._graphs: dict[
-            tuple[int, frozenset[int]], torch.cuda.CUDAGraph
-        ] = {}  # by rows, groups that adapters change
+        self._graphs: dict[_GraphName, torch.cuda.CUDAGraph] = {}
         if self.device.type == "cuda":
-            self._results = [result.pin_memory() for result in self._results]
             self._prepare(frozenset())
 
     @property
@@ -230,45 +155,97 @@ class GpuDecoder(TorchDecoder):
 
     @torch.inference_mode()
     def _prepare(self, changed: frozenset[int], placed: Placed | None = None) -> None:
-        """Capture a graph for each number of rows, and run prompts of every size that has kernels of its own, on block
-        0, so that no request waits for a kernel. Adapters change these groups of matrices; `placed` has pages of one.
-        Tokens drawn before stay."""
-        kept, stream = self._drawn.clone(), torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        """Capture the graphs, and run prompts of every size that has kernels of its own, on block 0, so that no request
+        waits for a kernel. Adapters change these groups of matrices; `placed` has pages of one. Tokens drawn before
+        stay."""
+        kept, stream = self._draws.both.clone(), torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
+            self._flat_inputs.send(_on_block_0(1, self.block_size), (0.0,), (0.0,))
             for bucket in reversed(self._buckets):
                 self._inputs.send([DecodeRow(0, -1, 0, [0])], bucket, self.block_size)
-                self._decode(bucket, changed)
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, stream=stream):
-                    self._decode(bucket, changed)
-                self._graphs[bucket, changed] = graph
-                for has_k in () if changed else (False, True):
-                    self._draw_shaped(bucket, has_k=has_k)
-                    self._shaping[bucket, has_k] = torch.cuda.CUDAGraph()
-                    with torch.cuda.graph(self._shaping[bucket, has_k], stream=stream):
-                        self._draw_shaped(bucket, has_k=has_k)
+                self._capture(_GraphName("decode", bucket, changed), stream)
+                if bucket in self._flat_buckets:
+                    self._capture(_GraphName("flat", bucket, changed), stream)
+                if not changed:
+                    self._capture(_GraphName("outputs", bucket), stream)
+                    self._capture(_GraphName("shaped", bucket), stream)
+                    self._capture(_GraphName("shaped with k", bucket), stream)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         for count in _PROMPTS:
-            one = torch.tensor([count], dtype=torch.int32)
-            zeros = torch.zeros(count, dtype=torch.int32)
-            width = -(-count // self.block_size)
-            starts = torch.tensor([0, count], dtype=torch.int32)
-            tables = torch.zeros((1, width), dtype=torch.int32)
-            self._prefill(StepBatch(zeros, zeros, zeros, starts, one, tables, one - 1), placed)
+            self._prefill(_on_block_0(count, self.block_size), placed)
         logits = torch.zeros((1, self.config.vocab_size), device=self.device)
         for top_k in (0, 1):
             self._shaper.draw(logits, [Shaped(Sampling(1.0, top_k), 0.0, (0,), 1, frozenset())])
-        self._drawn.copy_(kept)
+        self._draws.both.copy_(kept)
         torch.cuda.synchronize(self.device)
 
+    def _capture(self, name: _GraphName, stream: torch.cuda.Stream) -> None:
+        self._compute(name)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            self._compute(name)
+        self._graphs[name] = graph
+
+    def _replay(self, name: _GraphName) -> None:
+        if self.device.type == "cuda":
+            self._graphs[name].replay()
+        else:
+            self._compute(name)
+
+    def _compute(self, name: _GraphName) -> None:
+        if name.kind == "decode":
+            self._decode(name.rows, name.changed)
+        elif name.kind == "flat":
+            self._flat(name.rows, name.changed)
+        elif name.kind == "outputs":
+            picked = norm.embed(self._flat_inputs.outputs, self._normed, self._hidden[: name.rows])
+            self._draw_from(picked, self._flat_inputs.temperatures, self._flat_inputs.uniforms)
+        else:
+            self._draw_shaped(name.rows, has_k=name.kind == "shaped with k")
+
     def _decode(self, rows: int, changed: frozenset[int]) -> None:
-        """Compute and draw the next tokens of the rows in `_inputs`. Every kernel starts while the one before ends.
-        Adapters change these groups of matrices."""
-        inputs, eps = self._inputs, self.config.norm_eps
-        chained = self.device.type == "cuda"
+        """Compute and draw the next tokens of the rows in `_inputs`. Adapters change these groups of matrices."""
+        inputs = self._inputs
+        quantised.embed(
+            inputs.tokens, self._table, self._hidden[:rows], inputs.sources, self._draws.tokens, self._taken
+        )
+
+        def attend(index: int, qkv: Tensor) -> Tensor:
+            layer = self._layers[index]
+            return attention.decode(
+                qkv, layer.qk_norms, self.config.norm_eps, self._turns, inputs.positions, inputs.tables, inputs.widths,
+                self.k_cache[index], self.v_cache[index], self._mixed[:rows], self._attention_space,
+                num_rows=rows, window=layer.window, chained=self.device.type == "cuda",
+            )  # fmt: skip
+
+        normed = self._run_layers(rows, changed, attend)
+        self._draw_from(normed, inputs.temperatures, inputs.uniforms)
+
+    def _flat(self, rows: int, changed: frozenset[int]) -> None:
+        """Compute the final hidden states of the tokens in `_flat_inputs`. A layer first writes the keys and values of
+        all of them, as tokens of the same sequence attend to each other."""
+        inputs, eps, chained = self._flat_inputs, self.config.norm_eps, self.device.type == "cuda"
+        quantised.embed(inputs.tokens, self._table, self._hidden[:rows])
+
+        def attend(index: int, qkv: Tensor) -> Tensor:
+            layer, caches = self._layers[index], (self.k_cache[index], self.v_cache[index])
+            attention.norm_rope_write(
+                qkv, layer.qk_norms, eps, self._turns, inputs.positions, inputs.slots, None, *caches, chained=chained
+            )
+            return attention.decode(
+                qkv, layer.qk_norms, eps, self._turns, inputs.positions, inputs.tables, inputs.widths,
+                *caches, self._mixed[:rows], self._attention_space,
+                num_rows=rows, owners=inputs.owners, window=layer.window, chained=chained,
+            )  # fmt: skip
+
+        self._run_layers(rows, changed, attend)
+
+    def _run_layers(self, rows: int, changed: frozenset[int], attend: Callable[[int, Tensor], Tensor]) -> Tensor:
+        """Compute and return the final hidden states, normed, of rows of `_hidden`. `attend` takes a layer and its
+        queries, keys and values. Every kernel starts while the one before ends."""
+        eps, chained = self.config.norm_eps, self.device.type == "cuda"
         hidden, normed = self._hidden[:rows], self._normed[:rows]
-        quantised.embed(inputs.tokens, self._table, hidden, inputs.sources, self._drawn[0], self._taken)
 
         def product(
             layer: int,
@@ -297,24 +274,23 @@ class GpuDecoder(TorchDecoder):
             )  # fmt: skip
 
         for index, (layer, matrices) in enumerate(zip(self._layers, self._matrices, strict=True)):
-            qkv = product(index, hidden, matrices.qkv, self._qkv[:rows], layer.attn_norm)
-            mixed = attention.decode(
-                qkv, layer.qk_norms, eps, self._turns, inputs.positions, inputs.tables, inputs.widths,
-                self.k_cache[index], self.v_cache[index], self._mixed[:rows], self._attention_space,
-                num_rows=rows, window=layer.window, chained=chained,
-            )  # fmt: skip
+            mixed = attend(index, product(index, hidden, matrices.qkv, self._qkv[:rows], layer.attn_norm))
             product(index, mixed, matrices.o, hidden)
             inner = product(index, hidden, matrices.gate_up, self._inner[:rows], layer.mlp_norm, gated=True)
             product(index, inner, matrices.down, hidden)
-        norm.rms_norm(hidden, self._norm, eps, normed, chained=chained)
-        logits = quantised.multiply(normed, self._head_matrix, self._workspace, self._logits[:rows], chained=chained)
-        tokens, peaks = self._drawn[0], self._drawn[1].view(torch.float32)
-        sampling.draw(logits, inputs.temperatures, inputs.uniforms, tokens, peaks, self._sample_space, chained=chained)
+        return norm.rms_norm(hidden, self._norm, eps, normed, chained=chained)
+
+    def _draw_from(self, normed: Tensor, temperatures: Tensor, uniforms: Tensor) -> None:
+        """Compute the logits of these rows, and draw from them."""
+        chained = self.device.type == "cuda"
+        out = self._logits[: len(normed)]
+        logits = quantised.multiply(normed, self._head_matrix, self._workspace, out, chained=chained)
+        self._draws.run(logits, temperatures, uniforms, chained=chained)
 
     def _draw_shaped(self, rows: int, *, has_k: bool) -> None:
         """Draw again for those rows that were placed in `_shaper`."""
-        tokens, peaks = self._drawn[0], self._drawn[1].view(torch.float32)
-        positions, chained = self._inputs.positions, self.device.type == "cuda"
+        tokens, peaks, positions = self._draws.tokens, self._draws.peaks, self._inputs.positions
+        chained = self.device.type == "cuda"
         self._shaper.run(self._logits[:rows], self._taken, positions, tokens, peaks, has_k=has_k, chained=chained)
 
     def _terms(
@@ -327,32 +303,50 @@ class GpuDecoder(TorchDecoder):
     @torch.inference_mode()
     def launch(self, rows: Sequence[DecodeRow]) -> Drawn:
         """Start a decode step of at most `most_rows` rows, and return before it ends."""
-        self._replay(rows)
-        self._turn = (self._turn + 1) % _RING
-        host = self._results[self._turn]
-        host.copy_(self._drawn, non_blocking=True)
-        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        arrived.record()
-        return Drawn(host, arrived, len(rows))
+        self._run_decode(rows)
+        return self._draws.fetch(len(rows))
 
-    def _replay(self, rows: Sequence[DecodeRow]) -> None:
-        bucket = next(bucket for bucket in self._buckets if bucket >= len(rows))
+    @torch.inference_mode()
+    def redraw(self, rows: Sequence[Shaped | None]) -> Drawn:
+        """Draw again for some rows of the decode step that was launched last. Return what is drawn for all its rows."""
+        self._draw_changed([(shaped, 0 if shaped is None else len(shaped.tokens) - 1, True) for shaped in rows])
+        return self._draws.fetch(len(rows))
+
+    def _bucket(self, num_rows: int) -> int:
+        return next(bucket for bucket in self._buckets if bucket >= num_rows)
+
+    def _run_decode(self, rows: Sequence[DecodeRow]) -> None:
+        bucket = self._bucket(len(rows))
         placed = self._place([row.adapters for row in rows])
         self._inputs.send(rows, bucket, self.block_size)
-        changed = frozenset[int]()
-        if placed is not None:
-            changed = frozenset(self.adapters.a)
-            self._adapter_inputs.send(placed)
-        if self.device.type == "cuda":
-            self._graphs[bucket, changed].replay()
-        else:
-            self._decode(bucket, changed)
+        self._replay(_GraphName("decode", bucket, self._send_pages(placed)))
         if any(row.shaped is not None for row in rows):
-            has_k = self._shaper.place([(row.shaped, row.position, row.source < 0) for row in rows], bucket)
-            if self.device.type == "cuda":
-                self._shaping[bucket, has_k].replay()
-            else:
-                self._draw_shaped(bucket, has_k=has_k)
+            self._draw_changed([(row.shaped, row.position, row.source < 0) for row in rows])
+
+    def _draw_changed(self, rows: Sequence[tuple[Shaped | None, int, bool]]) -> None:
+        """Draw again where the distribution changes; rows as `Slots.place` takes them."""
+        bucket = self._bucket(len(rows))
+        has_k = self._shaper.place(rows, bucket)
+        self._replay(_GraphName("shaped with k" if has_k else "shaped", bucket))
+
+    def _run_flat(
+        self, batch: StepBatch, stacks: Sequence[Stack], temperatures: Sequence[float], uniforms: Sequence[float]
+    ) -> None:
+        count, num_outputs = len(batch.tokens), len(batch.outputs)
+        bucket = next(bucket for bucket in self._flat_buckets if bucket >= count)
+        placed = self._place(stacks)
+        self._flat_inputs.send(batch, temperatures, uniforms)
+        changed = self._send_pages(None if placed is None else pages_of_tokens(batch, placed))
+        self._replay(_GraphName("flat", bucket, changed))
+        if num_outputs:
+            self._replay(_GraphName("outputs", self._bucket(num_outputs)))
+
+    def _send_pages(self, placed: Placed | None) -> frozenset[int]:
+        """Return the groups of matrices that adapters change."""
+        if placed is None:
+            return frozenset()
+        self._adapter_inputs.send(placed)
+        return frozenset(self.adapters.a)
 
     def _place(self, stacks: Sequence[Stack]) -> Placed | None:
         """Load the adapters. Where they change other matrices than those before, or get other memory, prepare that."""
@@ -360,10 +354,10 @@ class GpuDecoder(TorchDecoder):
         if placed is None:
             return None
         if len(self._adapter_inputs.rows.pages) <= self.adapters.num_pages:  # graphs use memory that was given back
-            self._graphs = {name: graph for name, graph in self._graphs.items() if not name[1]}
-            self._adapter_inputs = _AdapterInputs(self.adapters.num_pages, self.device)
+            self._graphs = {name: graph for name, graph in self._graphs.items() if not name.changed}
+            self._adapter_inputs = AdapterInputs(self.adapters.num_pages, self.device)
         changed = frozenset(self.adapters.a)
-        if self.device.type == "cuda" and (self._buckets[0], changed) not in self._graphs:
+        if self.device.type == "cuda" and _GraphName("decode", self._buckets[0], changed) not in self._graphs:
             self._prepare(changed, Placed(placed.pages, (0,), (max(placed.counts),)))
         return placed
 
@@ -389,9 +383,8 @@ class GpuDecoder(TorchDecoder):
         """Copy keys and values from slots to others."""
         if not moves:
             return
-        sources, targets = (
-            torch.tensor(moves, dtype=torch.int64).pin_memory().to(self.device, non_blocking=True).unbind(1)
-        )
+        places = torch.tensor(moves, dtype=torch.int64)
+        sources, targets = self._to_device(places.pin_memory() if self.device.type == "cuda" else places).unbind(1)
         for cache in (self.k_cache, self.v_cache):
             flat = cache.view(len(self._layers), -1, cache.shape[3] * cache.shape[4])
             flat.index_copy_(1, targets, flat.index_select(1, sources))
@@ -402,31 +395,42 @@ class GpuDecoder(TorchDecoder):
     @torch.inference_mode()
     def forward_mixed(self, batch: StepBatch, stacks: Sequence[Stack]) -> Tensor:
         """The same as `forward`, for rows with these adapters."""
-        count = len(batch.context_lens)
-        if len(batch.tokens) == len(batch.outputs) == count <= self.most_rows:
-            tables = batch.block_tables.numpy()
-            fields = zip(batch.tokens.tolist(), batch.positions.tolist(), tables, stacks, strict=True)
-            self._replay(
-                [DecodeRow(token, -1, position, table, adapters=stack) for token, position, table, stack in fields]
-            )
-            self._final = self._normed[:count]
-            return self._logits[:count]
-        return self._prefill(batch, self._place(stacks))
+        nothing = [0.0] * len(batch.outputs)
+        return self._start(batch, stacks, nothing, nothing)[0]
 
-    def _send(self, *parts: Tensor) -> list[Tensor]:
-        """Copy vectors of 4-byte elements to the device at once. Each starts at a multiple of 16 bytes, as a kernel is
-        compiled anew for other addresses."""
-        padded = [functional.pad(part, (0, -len(part) % 4)) for part in parts]
-        whole = torch.cat(padded)
-        sent = self._to_device(whole.pin_memory() if self.device.type == "cuda" else whole)
-        pieces = torch.split(sent, [len(part) for part in padded])
-        return [piece[: len(part)] for piece, part in zip(pieces, parts, strict=True)]
+    @torch.inference_mode()
+    def launch_batch(
+        self, batch: StepBatch, stacks: Sequence[Stack], temperatures: Sequence[float], uniforms: Sequence[float]
+    ) -> tuple[Tensor, Drawn | Known]:
+        """Start a step of any kind. Return the logits, as `forward_mixed` does, and a draw from each."""
+        logits, is_drawn = self._start(batch, stacks, temperatures, uniforms)
+        if is_drawn and len(logits):
+            return logits, self._draws.fetch(len(logits))
+        return logits, self._draws.draw(logits, temperatures, uniforms)
+
+    def _start(
+        self, batch: StepBatch, stacks: Sequence[Stack], temperatures: Sequence[float], uniforms: Sequence[float]
+    ) -> tuple[Tensor, bool]:
+        """Return the logits, and whether they are drawn from."""
+        count, num_outputs = len(batch.tokens), len(batch.outputs)
+        if count == num_outputs == len(batch.context_lens) <= self.most_rows:
+            tables = batch.block_tables.numpy()
+            fields = zip(batch.tokens.tolist(), batch.positions.tolist(), tables, strict=True)
+            draws = zip(temperatures, uniforms, stacks, strict=True)
+            self._run_decode([DecodeRow(a, -1, b, c, *draw) for (a, b, c), draw in zip(fields, draws, strict=True)])
+        elif count <= self.most_rows and num_attended(batch) <= _MOST_ATTENDED:
+            self._run_flat(batch, stacks, temperatures, uniforms)
+        else:
+            return self._prefill(batch, self._place(stacks)), False
+        self._final = self._normed[:count]
+        return self._logits[:num_outputs], True
 
     def _prefill(self, batch: StepBatch, placed: Placed | None) -> Tensor:
         config, eps, count = self.config, self.config.norm_eps, len(batch.tokens)
         chained = self.device.type == "cuda"
         blocks = prompt_attention.query_blocks(batch.query_start.tolist(), config.group)
-        tokens, positions, slots, starts, contexts, outputs, rows, firsts, tables, *own = self._send(
+        tokens, positions, slots, starts, contexts, outputs, rows, firsts, tables, *own = send_together(
+            self.device,
             *(batch.tokens, batch.positions, batch.slots, batch.query_start, batch.context_lens, batch.outputs),
             *(torch.tensor(part, dtype=torch.int32) for part in blocks),
             batch.block_tables.flatten(),
@@ -471,29 +475,18 @@ class GpuDecoder(TorchDecoder):
             normed.index_select(0, outputs), self._head_matrix, self._workspace, logits, chained=chained
         )
 
-    @torch.inference_mode()
-    def draw(
-        self, logits: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]
-    ) -> tuple[list[int], list[float]]:
-        """Draw a token from each row, exactly as a decode step does. Return the tokens and the largest logits."""
-        tokens, peaks = [], []
-        for first in range(0, len(logits), self.most_rows):
-            part = logits[first : first + self.most_rows]
-            shares = (torch.tensor(each[first : first + len(part)]) for each in (temperatures, uniforms))
-            drawn = torch.empty((2, -(-len(part) // 4) * 4), dtype=torch.int32, device=self.device)
-            largest = drawn[1].view(torch.float32)
-            heat, noise = self._send(*shares)
-            sampling.draw(part, heat, noise, drawn[0], largest, self._sample_space)
-            host = drawn.cpu()
-            tokens += host[0, : len(part)].tolist()
-            peaks += host[1, : len(part)].view(torch.float32).tolist()
-        return tokens, peaks
+
+def _on_block_0(count: int, block_size: int) -> StepBatch:
+    """Return a prompt of so many tokens on block 0, with a sample."""
+    zeros, one = torch.zeros(count, dtype=torch.int32), torch.tensor([count], dtype=torch.int32)
+    starts = torch.tensor([0, count], dtype=torch.int32)
+    tables = torch.zeros((1, -(-count // block_size)), dtype=torch.int32)
+    return StepBatch(zeros, zeros, zeros, starts, one, tables, one - 1)
 
 
 def _own_pages(batch: StepBatch, placed: Placed | None) -> list[Tensor]:
     """Return the pages, and for each token those of its row."""
     if placed is None:
         return []
-    lengths = batch.query_start.diff()
-    each = [torch.tensor(values, dtype=torch.int32).repeat_interleave(lengths) for values in placed[1:]]
-    return [torch.tensor((len(placed.pages), *placed.pages), dtype=torch.int32), *each]
+    pages, *each = pages_of_tokens(batch, placed)
+    return [torch.tensor(values, dtype=torch.int32) for values in ((len(pages), *pages), *each)]

@@ -3,9 +3,12 @@
 A prediction of the next decode step has the rows that cannot end by length, each with one token more. Its tokens are
 those that the step before draws on the device. A predicted row that the scheduler does not ask for is dropped: it wrote
 only slots of tokens that no sequence has, and every later step runs after it.
+
+What a guide allows depends on the token before, which the host must know. Rows with a guide are launched ahead like the
+others, but draw again when their masks are known, before the step after them is launched.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
@@ -15,7 +18,7 @@ from kvpool import BlockTable
 from specialist.adapters.adapter import Adapter
 from specialist.adapters.store import AdapterStore, DeviceSlots
 from specialist.engines.base import Completion
-from specialist.engines.native.engine import Decoder, NativeEngine, StepBatch
+from specialist.engines.native.engine import Decoder, NativeEngine, StepBatch, sample_rows
 from specialist.engines.native.shaped_draw import Shaped, is_plain, shaped_of
 from specialist.ops.reference.sampling import SampledToken, SampleRow, logits_fault, sample, uniform
 from specialist.scheduling.sequence import Request, Sampling
@@ -47,12 +50,20 @@ class AheadDecoder(Decoder, Protocol):
     """A decoder that starts decode steps without waiting for them. What is launched later runs later."""
 
     most_rows: int  # of a launched step
+    vocab_size: int
 
     def launch(self, rows: Sequence[DecodeRow]) -> Arriving:
         """Start a decode step, and return before it ends."""
 
-    def forward_mixed(self, batch: StepBatch, stacks: Sequence[tuple[Adapter, ...]]) -> Tensor:
-        """The same as `forward`, for rows with these adapters."""
+    def launch_batch(
+        self,
+        batch: StepBatch,
+        stacks: Sequence[tuple[Adapter, ...]],
+        temperatures: Sequence[float],
+        uniforms: Sequence[float],
+    ) -> tuple[Tensor, Arriving]:
+        """Start a step of any kind, whose rows have these adapters. Return the logits as `forward` does, and a token
+        drawn from each, exactly as a decode step does."""
 
     def spare_block(self, row: int) -> int:
         """Return a block for the token of this row of a launch, if the row has no block for it yet."""
@@ -60,16 +71,16 @@ class AheadDecoder(Decoder, Protocol):
     def move_slots(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy keys and values from slots to others."""
 
-    def draw(
-        self, logits: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]
-    ) -> tuple[list[int], list[float]]:
-        """Draw a token from each row, exactly as a decode step does. Return the tokens and the largest logits."""
-
     def can_draw(self, sampling: Sampling, stop_ids: frozenset[int]) -> bool:
         """Whether `launch` and `draw_shaped` draw for such a request."""
 
     def draw_shaped(self, logits: Tensor, rows: Sequence[Shaped]) -> tuple[list[int], list[float]]:
-        """The same as `draw`, for changed distributions: `logits` change, and the largest ones are those after that."""
+        """Draw a token from each row, whose distribution changes. Return the tokens and the largest logits after all
+        changes. `logits` change."""
+
+    def redraw(self, rows: Sequence[Shaped | None]) -> Arriving:
+        """Draw again for some rows of the decode step that was launched last, after which no other step has run; a row
+        that is None keeps its token. Return what is drawn for all its rows."""
 
     def forget(self) -> None:
         """Count the tokens of all sequences anew: a step may have been undone."""
@@ -88,6 +99,10 @@ class _Launched(NamedTuple):
     places: dict[Tracked, _Place]
     drawn: Arriving
 
+    @property
+    def has_guides(self) -> bool:
+        return any(sequence.request.guide is not None for sequence in self.places)
+
 
 class GpuEngine(NativeEngine):
     """Steps of any other kind run as in NativeEngine. Every row has the adapters of its request."""
@@ -95,7 +110,7 @@ class GpuEngine(NativeEngine):
     mixes_adapters = True
 
     def __init__(self, decoder: AheadDecoder, adapters: AdapterStore, slots: DeviceSlots) -> None:
-        super().__init__(decoder, adapters, slots, self._sample_here)
+        super().__init__(decoder, adapters, slots)
         self._gpu = decoder
         self._ahead: _Launched | None = None
         self._tokens: dict[Tracked, int] = {}  # the tokens that the last plain decode step drew
@@ -107,53 +122,68 @@ class GpuEngine(NativeEngine):
     def run(self, step: Step) -> Iterable[Completion]:
         if not self._is_plain_decode(step):
             self._is_decoding = False
+            if self._ahead is not None and self._ahead.has_guides:
+                self._ahead = None  # its logits, from which it must draw again, do not survive this step
             return super().run(step)
         launched = self._take(step.rows)
+        drawn, faults = self._follow_guides(step.rows, launched)
         was_decoding, self._is_decoding = self._is_decoding, True
         self._ahead = self._launch_ahead(step.rows, launched) if was_decoding else None
-        tokens, peaks = launched.drawn.wait()
+        tokens, peaks = drawn.wait()
         places = [launched.places[row.sequence].row for row in step.rows]
         self._tokens = {row.sequence: tokens[place] for row, place in zip(step.rows, places, strict=True)}
         sampled: tuple[tuple[int, ...] | RowFault, ...] = tuple(
-            _fault(peaks[place], row.sequence.request.sampling) or (tokens[place],)
+            faults.get(row.sequence)
+            or _fault(peaks[place], is_changed=not _is_unchanged(row.sequence.request))
+            or (tokens[place],)
             for place, row in zip(places, step.rows, strict=True)
         )
         return (Completion(step, StepOutcome(sampled)),)
 
-    def _forward(self, step: Step, batch: StepBatch) -> Tensor:
-        return self._gpu.forward_mixed(batch, [self._stack(row.sequence.request) for row in step.rows])
+    def _draw(self, step: Step, batch: StepBatch) -> list[SampledToken | RowFault]:
+        """Draw by the same kernels as plain decode steps, whatever the other rows are, where these can."""
+        draws: list[tuple[float, float]] = []  # of each sample
+        changed: dict[int, SampleRow] = {}  # by their place among all samples
+        for row in step.rows:
+            if _is_unchanged(row.sequence.request):
+                draws += _plain_draws(row)
+            else:
+                changed |= enumerate(sample_rows(row), len(draws))
+                draws += [(0.0, 0.0)] * row.num_samples
+        stacks = [self._stack(row.sequence.request) for row in step.rows]
+        heat, noise = [each for each, _ in draws], [each for _, each in draws]
+        logits, arriving = self._gpu.launch_batch(batch, stacks, heat, noise)
+        found = self._sample_changed(logits, changed)
+        return [
+            found[place] if place in changed else _fault(peak, is_changed=False) or SampledToken(token, None)
+            for place, (token, peak) in enumerate(zip(*arriving.wait(), strict=True))
+        ]
 
     def _stack(self, request: Request) -> tuple[Adapter, ...]:
         return tuple(self.adapters.get(digest) for digest in request.lane.adapters)
 
-    def _sample_here(self, logits: Tensor, rows: Sequence[SampleRow]) -> list[SampledToken | RowFault]:
-        """Sample as a plain decode step does, whatever the other rows are, by the same kernels: all rows that these can
-        draw for."""
+    def _sample_changed(self, logits: Tensor, rows: Mapping[int, SampleRow]) -> dict[int, SampledToken | RowFault]:
+        """Sample for rows whose distribution changes, by the place of their logits."""
         found: dict[int, SampledToken | RowFault] = {}
-        plain, shaped = [], dict[int, Shaped]()
-        for index, row in enumerate(rows):
-            if row.guide is None and is_plain(row.sampling):
-                plain.append(index)
-            elif self._gpu.can_draw(row.sampling, row.stop_ids):
-                try:
-                    shaped[index] = Shaped.of(row, logits.shape[1])
-                except Exception as error:  # a row's own settings must not break other rows
-                    found[index] = RowFault(f"{type(error).__name__}: {error}")
-        others = [index for index in range(len(rows)) if not (index in found or index in shaped or index in plain)]
+        shaped: dict[int, Shaped] = {}
+        others: dict[int, SampleRow] = {}
+        for place, row in rows.items():
+            if not self._gpu.can_draw(row.sampling, row.stop_ids):
+                others[place] = row
+                continue
+            drawn = _shape(row, self._gpu.vocab_size)
+            if isinstance(drawn, RowFault):
+                found[place] = drawn
+            else:
+                shaped[place] = drawn
         if others:
-            found |= zip(others, sample(logits[others], [rows[index] for index in others]), strict=True)
-
-        def keep(places: Sequence[int], drawn: tuple[list[int], list[float]]) -> None:
-            for index, token, peak in zip(places, *drawn, strict=True):
-                found[index] = _fault(peak, rows[index].sampling) or SampledToken(token, None)
-
-        if plain:
-            heat = [rows[index].sampling.temperature for index in plain]
-            noise = [uniform(rows[i].seed, len(rows[i].tokens)) if t else 0.0 for i, t in zip(plain, heat, strict=True)]
-            keep(plain, self._gpu.draw(_pick(logits, plain), heat, noise))
+            found |= zip(others, sample(logits[list(others)], list(others.values())), strict=True)
         if shaped:
-            keep(list(shaped), self._gpu.draw_shaped(_pick(logits, list(shaped)), list(shaped.values())))
-        return [found[index] for index in range(len(rows))]
+            picked = logits if len(shaped) == len(logits) else logits[list(shaped)]
+            drawn_ones = zip(*self._gpu.draw_shaped(picked, list(shaped.values())), strict=True)
+            for place, (token, peak) in zip(shaped, drawn_ones, strict=True):
+                found[place] = _fault(peak, is_changed=True) or SampledToken(token, None)
+        return found
 
     def discard(self, rollbacks: Iterable[Rollback]) -> None:
         undone = list(rollbacks)
@@ -170,9 +200,9 @@ class GpuEngine(NativeEngine):
         )
 
     def _is_simple(self, request: Request) -> bool:
-        if request.guide is not None or request.hidden_sum is not None:
+        if request.hidden_sum is not None:
             return False
-        return is_plain(request.sampling) or self._gpu.can_draw(request.sampling, request.stop_ids)
+        return _is_unchanged(request) or self._gpu.can_draw(request.sampling, request.stop_ids)
 
     def _take(self, rows: Sequence[Row]) -> _Launched:
         """Return the launch that computes these rows: the prediction if it was right, otherwise a new one."""
@@ -196,6 +226,21 @@ class GpuEngine(NativeEngine):
         if place is None or place.start != row.start or place.table is not row.table:
             return False
         return self._tokens.get(row.sequence) == row.tokens[0]
+
+    def _follow_guides(self, rows: Sequence[Row], launched: _Launched) -> tuple[Arriving, dict[Tracked, RowFault]]:
+        """Draw again for the rows with a guide, whose masks are known only now. Return what the step draws, and the
+        faults of guides."""
+        again: list[Shaped | None] = [None] * len(launched.places)
+        faults: dict[Tracked, RowFault] = {}
+        for row in rows:
+            if row.sequence.request.guide is None:
+                continue
+            shaped = _shape(next(sample_rows(row)), self._gpu.vocab_size)
+            if isinstance(shaped, RowFault):
+                faults[row.sequence] = shaped
+            else:
+                again[launched.places[row.sequence].row] = shaped._replace(key=row.sequence)
+        return self._gpu.redraw(again) if any(again) else launched.drawn, faults
 
     def _launch_ahead(self, rows: Sequence[Row], launched: _Launched) -> _Launched | None:
         """Launch the decode step after that of `rows`, whose tokens `launched` draws. Return None if no row follows."""
@@ -225,13 +270,29 @@ class GpuEngine(NativeEngine):
         return _Launched(places, self._gpu.launch(inputs))
 
 
-def _pick(logits: Tensor, rows: list[int]) -> Tensor:
-    return logits if len(rows) == len(logits) else logits[rows]
+def _is_unchanged(request: Request) -> bool:
+    """Whether only the temperature matters."""
+    return request.guide is None and is_plain(request.sampling)
 
 
-def _fault(peak: float, sampling: Sampling) -> RowFault | None:
+def _plain_draws(row: Row) -> list[tuple[float, float]]:
+    """Return the temperature and the uniform number of each sample."""
+    request, first = row.sequence.request, row.sequence.num_tokens
+    temperature = request.sampling.temperature
+    positions = range(first, first + row.num_samples)
+    return [(temperature, uniform(request.seed, position) if temperature else 0.0) for position in positions]
+
+
+def _shape(row: SampleRow, vocab: int) -> Shaped | RowFault:
+    try:
+        return Shaped.of(row, vocab)
+    except Exception as error:  # a row's own settings must not break other rows
+        return RowFault(f"{type(error).__name__}: {error}")
+
+
+def _fault(peak: float, *, is_changed: bool) -> RowFault | None:
     """`peak` is the largest logit after all changes."""
-    return logits_fault(0.0 if peak == -inf and not is_plain(sampling) else peak, peak)
+    return logits_fault(0.0 if peak == -inf and is_changed else peak, peak)
 
 
 class _Next(NamedTuple):

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specialist.engines.native.gpu_inputs import Staging, send_together
 from specialist.engines.native.shaped_draw import MOST_EDITS, Placed, Shaped, Slots
 from specialist.ops.gpu.shaping import PROMPT, Edits, Shapes, draw_shaped, shape_space
 from specialist.ops.reference.sampling import merge_biases
 
-_RING = 4  # buffers on the host; a buffer is used again after the step that used it has ended
 _NUM_INTS = 5  # fields of Shapes
 
 
@@ -35,11 +35,10 @@ class Shaper:
         )
         self._space = shape_space(max_rows, vocab, device)
         self._slots = Slots(max_rows)
-        shape, pinned = (len(Shapes._fields), max_rows), device.type == "cuda"
-        self._staged = [torch.zeros(shape, dtype=torch.int32, pin_memory=pinned) for _ in range(_RING)]
-        self._turn = 0
-        self._all = zeros(*shape)
-        self._no_masks = zeros(4)
+        shape = len(Shapes._fields), max_rows
+        self._staging, self._all = Staging(shape, device), zeros(*shape)
+        shape = max_rows, -(-vocab // 32)
+        self._mask_staging, self._masks = Staging(shape, device), zeros(*shape)
         floats = self._all.view(torch.float32)
         self._shapes = Shapes(*self._all[:_NUM_INTS].unbind(), *floats[_NUM_INTS:].unbind())
 
@@ -57,13 +56,13 @@ class Shaper:
 
     def run(
         self, logits: Tensor, inputs: Tensor, positions: Tensor, tokens: Tensor, peaks: Tensor, *, has_k: bool,
-        masks: Tensor | None = None, chained: bool = False,
+        chained: bool = False,
     ) -> None:  # fmt: skip
         """Draw for the rows that were placed, as `draw_shaped` does."""
         shapes = Shapes(*(each[: len(logits)] for each in self._shapes))
         draw_shaped(
-            logits, inputs, positions, shapes, self._edits, self._no_masks if masks is None else masks, tokens, peaks,
-            self._space, has_k=has_k, chained=chained,
+            logits, inputs, positions, shapes, self._edits, self._masks, tokens, peaks, self._space, has_k=has_k,
+            chained=chained,
         )  # fmt: skip
 
     @torch.inference_mode()
@@ -80,12 +79,12 @@ class Shaper:
             ]
             self._fill([(each.slot, shaped, len(shaped.tokens)) for each, shaped in zip(placed, part, strict=True)
                         if each.slot >= 0])  # fmt: skip
-            masks = self._send(placed, len(part))
+            self._send(placed, len(part))
             positions = torch.tensor(lengths, dtype=torch.int32, device=self._device) - 1
             drawn = torch.zeros((2, -(-len(part) // 4) * 4), dtype=torch.int32, device=self._device)
             has_k = any(shaped.sampling.top_k > 0 for shaped in part)
             mine = logits[first : first + len(part)]
-            self.run(mine, drawn[0], positions, drawn[0], drawn[1].view(torch.float32), has_k=has_k, masks=masks)
+            self.run(mine, drawn[0], positions, drawn[0], drawn[1].view(torch.float32), has_k=has_k)
             host = drawn.cpu()
             tokens += host[0, : len(part)].tolist()
             peaks += host[1, : len(part)].view(torch.float32).tolist()
@@ -95,54 +94,65 @@ class Shaper:
         """Write the edits of slots, with the counts of so many tokens."""
         if not new:
             return
-        slots = np.array([slot for slot, _, _ in new])
         edits = [_edits_of(shaped) for _, shaped, _ in new]
-        where = self._move(slots)
-        for index, (ids, values, bans) in enumerate(edits):
-            if len(ids):
-                self._edits.ids[slots[index], : len(ids)] = self._move(ids)
-                self._edits.values[slots[index], : len(ids)] = self._move(values)
-            self._edits.lengths[slots[index]] = self._move(np.array((len(ids) - bans, bans), np.int32))
+        width = max(len(ids) for ids, _, _ in edits)
+        changed = np.zeros((2, len(new), width), np.int32)  # ids, and values as bits
+        for index, (ids, values, _) in enumerate(edits):
+            changed[0, index, : len(ids)] = ids
+            changed[1, index, : len(ids)] = values.view(np.int32)
+        lengths = np.array([(len(ids) - bans, bans) for ids, _, bans in edits], np.int32)
+        counted = [
+            (np.asarray(shaped.tokens[:length], np.int32) + slot * self._vocab, shaped.num_prompt)
+            for slot, shaped, length in new
+            if shaped.has_counts
+        ]
+        nothing = [np.zeros(0, np.int32)]
+        prompts = np.concatenate([known[:num_prompt] for known, num_prompt in counted] or nothing)
+        answers = np.concatenate([known[num_prompt:] for known, num_prompt in counted] or nothing)
+        slots = np.array([slot for slot, _, _ in new], np.int32)
+        parts = (slots, lengths.ravel(), changed.ravel(), prompts, answers)
+        sent = send_together(self._device, *(torch.from_numpy(part) for part in parts))
+        where, known, generated = sent[0].long(), sent[3].long(), sent[4].long()
+        ids, values = sent[2].view(2, len(new), width)
+        self._edits.lengths.index_copy_(0, where, sent[1].view(-1, 2))
+        if width:
+            self._edits.ids[:, :width].index_copy_(0, where, ids)
+            self._edits.values[:, :width].index_copy_(0, where, values.view(torch.float32))
         self._edits.counts.index_fill_(0, where, 0)
         flat = self._edits.counts.view(-1)
-        prompts, answers = [], []
-        for slot, shaped, length in new:
-            if shaped.has_counts:
-                known = np.asarray(shaped.tokens[:length], np.int64) + slot * self._vocab
-                prompts.append(known[: shaped.num_prompt])
-                answers.append(known[shaped.num_prompt :])
-        if prompts:
-            flat.index_fill_(0, self._move(np.concatenate(prompts)), -PROMPT)
-            generated = self._move(np.concatenate(answers))
-            flat.index_add_(0, generated, torch.ones_like(generated, dtype=torch.int16))
+        flat.index_fill_(0, known, -PROMPT)
+        flat.index_add_(0, generated, torch.ones_like(generated, dtype=torch.int16))
 
-    def _send(self, placed: Sequence[Placed], bucket: int) -> Tensor | None:
-        """Send the rows' fields, followed by those of padding rows. Return the masks, if a row has one."""
-        masks = None
-        self._turn = (self._turn + 1) % _RING
-        staged = self._staged[self._turn]
-        ints, floats = staged.numpy(), staged.numpy().view(np.float32)
+    def _send(self, placed: Sequence[Placed], bucket: int) -> None:
+        """Send the rows' fields, followed by those of padding rows, and the masks of those rows that have one."""
+        ints = self._staging.next()
+        floats = ints.view(np.float32)
         ints[:, :bucket] = 0
+        masks: list[NDArray[np.uint8]] = []
         for index, (shaped, slot, adds, _) in enumerate(placed):
             if shaped is None:
                 continue
             want = shaped.sampling
             if shaped.mask is not None:
-                masks = np.zeros((len(placed), -(-self._vocab // 32)), np.int32) if masks is None else masks
-                part = masks[index].view(np.uint8)
-                part[: len(shaped.mask)] = shaped.mask[: len(part)]
+                masks.append(shaped.mask)
             free_from = shaped.num_prompt + want.min_tokens if shaped.bans else 0
-            ints[:_NUM_INTS, index] = (1, slot, adds, free_from, shaped.mask is not None)
+            mask = len(masks) if shaped.mask is not None else 0
+            ints[:_NUM_INTS, index] = (1, slot, adds, free_from, mask)
             floats[_NUM_INTS:, index] = (
                 want.temperature, shaped.uniform, want.repetition_penalty, want.presence_penalty,
                 want.frequency_penalty, want.top_k, want.top_p if want.top_p < 1.0 else 0.0,
                 log(want.min_p) if want.min_p > 0.0 else -inf,
             )  # fmt: skip
-        self._all.copy_(staged, non_blocking=True)
-        return None if masks is None else self._move(masks)
+        self._staging.send(self._all, len(ints))
+        if masks:
+            self._send_masks(masks)
 
-    def _move(self, values: NDArray[np.generic]) -> Tensor:
-        return torch.from_numpy(values).to(self._device, non_blocking=True)
+    def _send_masks(self, masks: Sequence[NDArray[np.uint8]]) -> None:
+        every = self._mask_staging.next().view(np.uint8)
+        for row, mask in zip(every, masks, strict=False):
+            row[: len(mask)] = mask[: len(row)]
+            row[len(mask) :] = 0
+        self._mask_staging.send(self._masks, len(masks))
 
 
 def _edits_of(shaped: Shaped) -> tuple[NDArray[np.int32], NDArray[np.float32], int]:

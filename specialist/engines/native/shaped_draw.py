@@ -118,7 +118,7 @@ class Slots:
 
 
 def shaped_of(request: Request, drawn: float, tokens: Sequence[int], key: object) -> Shaped | None:
-    """Return how a request without a guide changes its draw; None if it does not."""
-    if is_plain(request.sampling):
+    """Return how a request changes its draw; None if it does not, or if its guide must first say what it allows."""
+    if request.guide is not None or is_plain(request.sampling):
         return None
     return Shaped(request.sampling, drawn, tokens, len(request.prompt), request.stop_ids, None, key)

@@ -49,17 +49,21 @@ def _turned(
 def _write(
     qkv, q_norm, k_norm, turns, positions, slots, q_out, k_cache, v_cache, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, NORMED: tl.constexpr, ROWS: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
+    start(CHAINED)
     token, kv_head = tl.program_id(0), tl.program_id(1)
     GROUP: tl.constexpr = HEADS // KV_HEADS
     HALF: tl.constexpr = D // 2
     each, columns = tl.arange(0, ROWS), tl.arange(0, HALF)
     angle = turns + tl.load(positions + token).to(tl.int64) * D + columns
     cos, sin = tl.load(angle)[None, :], tl.load(angle + HALF)[None, :]
+    wait(CHAINED)
     one, two = _turned(qkv, token, kv_head, q_norm, k_norm, eps, cos, sin, HEADS, KV_HEADS, D, NORMED, ROWS)
-    at = q_out + (token.to(tl.int64) * HEADS + kv_head * GROUP + each)[:, None] * D + columns[None, :]
-    tl.store(at, one, mask=(each < GROUP)[:, None])
-    tl.store(at + HALF, two, mask=(each < GROUP)[:, None])
+    if q_out is not None:
+        at = q_out + (token.to(tl.int64) * HEADS + kv_head * GROUP + each)[:, None] * D + columns[None, :]
+        tl.store(at, one, mask=(each < GROUP)[:, None])
+        tl.store(at + HALF, two, mask=(each < GROUP)[:, None])
     at = (tl.load(slots + token).to(tl.int64) * KV_HEADS + kv_head) * D
     here = k_cache + at + (each[:, None] * 0 + columns[None, :])
     tl.store(here, one, mask=(each == GROUP)[:, None])
@@ -76,12 +80,14 @@ def norm_rope_write(
     turns: Tensor,
     positions: Tensor,
     slots: Tensor,
-    q_out: Tensor,
+    q_out: Tensor | None,
     k_cache: Tensor,
     v_cache: Tensor,
-) -> Tensor:
-    """Norm and rotate q and k of `qkv` [T, (heads + 2 kv heads) * D]. Return q [T, heads, D]; write k and v to `slots`
-    int32 [T]. `turns`: cos and sin of every position, float32 [context, 2, D / 2]."""
+    *,
+    chained: bool = False,
+) -> None:
+    """Norm and rotate q and k of `qkv` [T, (heads + 2 kv heads) * D]. Write q to `q_out` [T, heads, D] if it is given,
+    and k and v to `slots` int32 [T]. `turns`: cos and sin of every position, float32 [context, 2, D / 2]."""
     kv_heads, head_dim = k_cache.shape[2:]
     heads = qkv.shape[1] // head_dim - 2 * kv_heads
     q_norm, k_norm = norms or (None, None)
@@ -89,9 +95,8 @@ def norm_rope_write(
     launch(
         qkv, q_norm, k_norm, turns, positions, slots, q_out, k_cache, v_cache, eps,
         HEADS=heads, KV_HEADS=kv_heads, D=head_dim, NORMED=norms is not None, ROWS=_rows(heads // kv_heads),
-        num_warps=4, **EXACT,
+        CHAINED=chained, num_warps=4, launch_pdl=chained, **EXACT,
     )  # fmt: skip
-    return q_out
 
 
 def _rows(group: int) -> int:
@@ -142,14 +147,14 @@ def rows_of(table, tokens, last, kv_head, KV_HEADS: tl.constexpr, D: tl.constexp
 
 @triton.jit
 def _decode(
-    qkv, q_norm, k_norm, turns, positions, tables, widths, k_cache, v_cache, out, partial, arrived, eps, scale,
+    qkv, q_norm, k_norm, turns, positions, tables, widths, owners, k_cache, v_cache, out, partial, arrived, eps, scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, NORMED: tl.constexpr, WINDOW: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, MOST_TILES: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
     """One token of one row, and the heads that share a KV head. A step is SIDE tiles, one in each warp. Of several
     programs for the same heads, the last to arrive merges what all have stored. Keys and values of earlier tokens are
-    prefetched before `wait`: earlier steps have written them."""
+    prefetched before `wait`, into a cache that also sees what the kernel before still writes."""
     start(CHAINED)
     row, kv_head, lane = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     GROUP: tl.constexpr = HEADS // KV_HEADS
@@ -157,7 +162,10 @@ def _decode(
     MODEL: tl.constexpr = out.dtype.element_ty
     STEP: tl.constexpr = SIDE * TILE
     position = tl.load(positions + row)
-    table = tables + row.to(tl.int64) * tl.load(widths)
+    owner = row
+    if owners is not None:
+        owner = tl.load(owners + row)
+    table = tables + owner.to(tl.int64) * tl.load(widths)
     lowest = 0
     if WINDOW > 0:
         lowest = tl.maximum(position + 1 - WINDOW, 0) // STEP
@@ -174,14 +182,15 @@ def _decode(
         block = tl.load(table + position // BLOCK_SIZE).to(tl.int64)
         wait(CHAINED)
         one, two = _turned(qkv, row, kv_head, q_norm, k_norm, eps, cos, sin, HEADS, KV_HEADS, D, NORMED, ROWS)
-        if lane == (num_steps - 1) % LANES:  # this program attends to the new token
-            slot = ((block * BLOCK_SIZE + position % BLOCK_SIZE) * KV_HEADS + kv_head) * D
-            here = k_cache + slot + (each[:, None] * 0 + halves[None, :])
-            tl.store(here, one, mask=(each == GROUP)[:, None])
-            tl.store(here + HALF, two, mask=(each == GROUP)[:, None])
-            own = row.to(tl.int64) * ((HEADS + 2 * KV_HEADS) * D) + (HEADS + KV_HEADS + kv_head) * D
-            tl.store(v_cache + slot + wide, tl.load(qkv + own + wide))
-            tl.debug_barrier()
+        if owners is None:
+            if lane == (num_steps - 1) % LANES:  # this program attends to the new token
+                slot = ((block * BLOCK_SIZE + position % BLOCK_SIZE) * KV_HEADS + kv_head) * D
+                here = k_cache + slot + (each[:, None] * 0 + halves[None, :])
+                tl.store(here, one, mask=(each == GROUP)[:, None])
+                tl.store(here + HALF, two, mask=(each == GROUP)[:, None])
+                own = row.to(tl.int64) * ((HEADS + 2 * KV_HEADS) * D) + (HEADS + KV_HEADS + kv_head) * D
+                tl.store(v_cache + slot + wide, tl.load(qkv + own + wide))
+                tl.debug_barrier()
         q_one = tl.broadcast_to(tl.trans(one)[None, :, :], (SIDE, HALF, ROWS))
         q_two = tl.broadcast_to(tl.trans(two)[None, :, :], (SIDE, HALF, ROWS))
         peak = tl.full((1, ROWS), float("-inf"), tl.float32)
@@ -273,19 +282,21 @@ def decode(
     space: AttentionSpace,
     *,
     num_rows: int,
+    owners: Tensor | None = None,
     window: int | None = None,
     chained: bool = False,
 ) -> Tensor:
     """Do `norm_rope_write` and attention for one token of each row. `tables` int32 holds the rows' block tables, one
-    after the other, each of `widths[0]` blocks."""
+    after the other, each of `widths[0]` blocks. With `owners` int32 [T], token t uses the table `owners[t]`, and
+    `norm_rope_write` has written the keys and values of all tokens: several may belong to one row."""
     _, block_size, kv_heads, head_dim = k_cache.shape
     heads = qkv.shape[1] // head_dim - 2 * kv_heads
     q_norm, k_norm = norms or (None, None)
     lanes = min(num_lanes(num_rows, kv_heads), space.most_tiles // SIDE.value)
     launch: Any = _decode[(num_rows, kv_heads, lanes)]
     launch(
-        qkv, q_norm, k_norm, turns, positions, tables, widths, k_cache, v_cache, out, space.partial, space.arrived,
-        eps, head_dim**-0.5 * LOG2E,
+        qkv, q_norm, k_norm, turns, positions, tables, widths, owners, k_cache, v_cache, out, space.partial,
+        space.arrived, eps, head_dim**-0.5 * LOG2E,
         HEADS=heads, KV_HEADS=kv_heads, D=head_dim, NORMED=norms is not None, WINDOW=window or 0,
         BLOCK_SIZE=block_size, ROWS=_rows(heads // kv_heads), LANES=lanes,
         MOST_TILES=space.most_tiles, CHAINED=chained, num_warps=SIDE.value, num_stages=1, launch_pdl=chained, **EXACT,

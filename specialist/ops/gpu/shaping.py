@@ -39,7 +39,7 @@ class Shapes(NamedTuple):
     slots: Tensor
     adds: Tensor  # 1: the row's input token is counted first
     free_from: Tensor  # the position of the first draw for which no token is banned
-    masked: Tensor  # 1: the row has a mask
+    masks: Tensor  # which mask the row has, from 1 on; 0 for none
     temperatures: Tensor
     uniforms: Tensor
     repetition: Tensor
@@ -117,7 +117,7 @@ def _edit(
 
 @triton.jit
 def _penalise(
-    logits, active, slots, masked, masks, counts, repetition, presence, frequency, peaks, places,
+    logits, active, slots, own_mask, masks, counts, repetition, presence, frequency, peaks, places,
     VOCAB: tl.constexpr, WORDS: tl.constexpr, CHUNKS: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """For a chunk: apply mask and penalties, and find the largest logit and its lowest place."""
@@ -130,8 +130,9 @@ def _penalise(
         at = logits + row.to(tl.int64) * VOCAB + ids
         values = tl.load(at, mask=inside, other=float("-inf"))
         slot = tl.load(slots + row).to(tl.int64)
-        if tl.load(masked + row) != 0:
-            words = tl.load(masks + row.to(tl.int64) * WORDS + ids // 32, mask=inside, other=0)
+        mask = tl.load(own_mask + row)
+        if mask > 0:
+            words = tl.load(masks + (mask - 1).to(tl.int64) * WORDS + ids // 32, mask=inside, other=0)
             values = tl.where((words >> (ids % 32)) & 1 != 0, values, float("-inf"))
             tl.store(at, values, mask=inside)
         if slot >= 0:
@@ -351,8 +352,8 @@ def draw_shaped(
     chained: bool = False,
 ) -> None:
     """Draw a token for each active row of `logits` [T, vocab], which changes, to `tokens`, and its largest logit after
-    all changes to `highest`. `inputs`: the tokens of which `logits` are, at these positions. `masks`: int32 [T, words],
-    bits of the allowed tokens of the rows that have a mask. `has_k`: whether some row has top-k."""
+    all changes to `highest`. `inputs`: the tokens of which `logits` are, at these positions. `masks`: int32 [most,
+    words], bits of the allowed tokens. `has_k`: whether some row has top-k."""
     rows, vocab = logits.shape
     chunks = space.peaks.shape[1]
     grid, block = (rows, chunks), triton.next_power_of_2(chunks + 1)
@@ -365,7 +366,7 @@ def draw_shaped(
     )  # fmt: skip
     two: Any = _penalise[grid]
     two(
-        logits, shapes.active, shapes.slots, shapes.masked, masks, edits.counts,
+        logits, shapes.active, shapes.slots, shapes.masks, masks, edits.counts,
         shapes.repetition, shapes.presence, shapes.frequency, space.peaks, space.places,
         WORDS=triton.cdiv(vocab, 32), CHUNKS=chunks, num_warps=4, **EXACT, **shape,
     )  # fmt: skip

@@ -1,0 +1,77 @@
+"""Draws tokens on a GPU, and brings them to the host."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specialist.engines.native.gpu_inputs import send_together
+from specialist.ops.gpu import sampling
+
+_RING = 4  # buffers on the host; a buffer is used again after the step that used it has ended
+
+
+class Drawn(NamedTuple):
+    """A launched step, whose tokens are still on their way."""
+
+    host: Tensor  # int32 [2, most rows]: the tokens, and the bits of the largest logits
+    arrived: torch.cuda.Event | None  # None on a CPU, which computes at once
+    num_rows: int
+
+    def wait(self) -> tuple[list[int], list[float]]:
+        """Wait for the step. Return each row's token and largest logit."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        tokens, peaks = self.host[:, : self.num_rows]
+        return tokens.tolist(), peaks.view(torch.float32).tolist()
+
+
+class Known(NamedTuple):
+    """A step whose tokens have arrived."""
+
+    tokens: list[int]
+    peaks: list[float]
+
+    def wait(self) -> tuple[list[int], list[float]]:
+        return self.tokens, self.peaks
+
+
+class Draws:
+    """What the rows of the last step have drawn. The next step may take its tokens from here."""
+
+    def __init__(self, most_rows: int, vocab: int, device: torch.device) -> None:
+        self._most_rows, self._device = most_rows, device
+        self._space = sampling.SampleSpace(most_rows, vocab, device)
+        self.both = torch.zeros((2, most_rows), dtype=torch.int32, device=device)
+        self.tokens, self.peaks = self.both[0], self.both[1].view(torch.float32)
+        on_gpu = device.type == "cuda"
+        self._results = [torch.zeros((2, most_rows), dtype=torch.int32, pin_memory=on_gpu) for _ in range(_RING)]
+        self._turn = 0
+
+    def run(self, logits: Tensor, temperatures: Tensor, uniforms: Tensor, *, chained: bool) -> None:
+        sampling.draw(logits, temperatures, uniforms, self.tokens, self.peaks, self._space, chained=chained)
+
+    def fetch(self, num_rows: int) -> Drawn:
+        """Let the first rows come to the host."""
+        self._turn = (self._turn + 1) % _RING
+        host, arrived = self._results[self._turn], None
+        host.copy_(self.both, non_blocking=True)
+        if self._device.type == "cuda":
+            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            arrived.record()
+        return Drawn(host, arrived, num_rows)
+
+    def draw(self, logits: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]) -> Known:
+        """Draw a token from each row of `logits`, exactly as `run` does, and wait for them."""
+        known = Known([], [])
+        for first in range(0, len(logits), self._most_rows):
+            part = logits[first : first + self._most_rows]
+            shares = (torch.tensor(each[first : first + len(part)]) for each in (temperatures, uniforms))
+            drawn = torch.empty((2, -(-len(part) // 4) * 4), dtype=torch.int32, device=self._device)
+            heat, noise = send_together(self._device, *shares)
+            sampling.draw(part, heat, noise, drawn[0], drawn[1].view(torch.float32), self._space)
+            host = drawn.cpu()
+            known.tokens.extend(host[0, : len(part)].tolist())
+            known.peaks.extend(host[1, : len(part)].view(torch.float32).tolist())
+        return known
