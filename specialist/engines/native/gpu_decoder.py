@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from specialist.adapters.adapter import MAX_RANK, Adapter
 from specialist.adapters.catalog import MAX_STACK
+from specialist.engines.native.decode_inputs import MOST_ROWS, DecodeInputs
 from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.gpu_adapters import DOWN, GATE_UP, MOST_PAGES, OUT, QKV, GpuAdapters, Placed, Stack
 from specialist.engines.native.gpu_engine import DecodeRow
@@ -21,7 +21,6 @@ from specialist.ops.gpu import attention, linear, low_rank, norm, prompt_attenti
 from specialist.ops.reference import layers
 from specialist.scheduling.sequence import Sampling
 
-MOST_ROWS = 128  # the most rows of a graph
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, MOST_ROWS)  # on an H200, 48 rows take about as long as 64, 96 as 128
 _PROMPTS = (1, 8, 16, 32, 64, 128, 256)  # numbers of tokens for which a prompt has kernels of its own
 _MOST_MATRICES, _MOST_RANKS = 3, MAX_STACK * MAX_RANK  # of a group, and of a row's adapters together
@@ -52,53 +51,6 @@ def why_unsupported(config: ModelConfig) -> str | None:
     if config.hidden_size % 8 or config.intermediate_size % 8 or config.q_size % 8:
         return "a matrix whose columns are no multiple of 8"
     return None
-
-
-class _Inputs:
-    """The integers of a decode step, in one piece of memory on the host and one on the device."""
-
-    _HEADER = 16
-
-    def __init__(self, most_blocks: int, device: torch.device) -> None:
-        self._tables_at = self._HEADER + 5 * MOST_ROWS
-        size = self._tables_at + MOST_ROWS * most_blocks
-        self._staged = [torch.zeros(size, dtype=torch.int32, pin_memory=device.type == "cuda") for _ in range(_RING)]
-        self._turn = 0
-        self._all = torch.zeros(size, dtype=torch.int32, device=device)
-        self.widths = self._all[:1]
-        parts = [self._part(self._all, index) for index in range(5)]
-        self.tokens, self.sources, self.positions = parts[:3]
-        self.temperatures, self.uniforms = (part.view(torch.float32) for part in parts[3:])
-        self.tables = self._all[self._tables_at :]
-
-    def _part(self, whole: Tensor, index: int) -> Tensor:
-        start = self._HEADER + index * MOST_ROWS
-        return whole[start : start + MOST_ROWS]
-
-    def send(self, rows: Sequence[DecodeRow], bucket: int, block_size: int) -> None:
-        """Copy the rows to the device, followed by padding rows that use block 0."""
-        self._turn = (self._turn + 1) % _RING
-        staged = self._staged[self._turn]
-        numbers = staged.numpy()
-        count = len(rows)
-        counts = [row.position // block_size + 1 for row in rows]
-        width = max(counts)
-        numbers[0] = width
-        fields = zip(*((row.token, row.source, row.position) for row in rows), strict=True)
-        for index, values in enumerate(fields):
-            part = self._part(staged, index).numpy()
-            part[:count] = values
-            part[count:bucket] = -1 if index == 1 else 0
-        for index, floats in enumerate(zip(*((row.temperature, row.uniform) for row in rows), strict=True), 3):
-            part = self._part(staged, index).numpy().view(np.float32)
-            part[:count] = floats
-            part[count:bucket] = 0
-        stop = self._tables_at + bucket * width
-        tables = numbers[self._tables_at : stop].reshape(bucket, width)
-        tables[count:] = 0
-        for table, row, used in zip(tables, rows, counts, strict=False):
-            table[:used] = row.blocks[:used]
-        self._all[:stop].copy_(staged[:stop], non_blocking=True)
 
 
 class _AdapterInputs:
@@ -182,7 +134,7 @@ class GpuDecoder(TorchDecoder):
         heads = config.num_heads, config.num_kv_heads, config.head_dim
         self._attention_space = attention.AttentionSpace(self.most_rows, config.context, *heads, self.device)
         self._sample_space = sampling.SampleSpace(self.most_rows, config.vocab_size, self.device)
-        self._inputs = _Inputs(-(-config.context // block_size), self.device)
+        self._inputs = DecodeInputs(-(-config.context // block_size), self.device)
         self._hidden, self._normed = (self._empty(self.most_rows, config.hidden_size) for _ in range(2))
         self._qkv = self._empty(self.most_rows, config.q_size + 2 * config.kv_size)
         self._mixed = self._empty(self.most_rows, config.q_size)
