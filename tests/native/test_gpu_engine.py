@@ -212,8 +212,15 @@ def test_steps_that_run_ahead_change_no_token() -> None:
 
 
 class TakesAnyPrediction(GpuEngine):
-    def _is_predicted(self, row: Any, ahead: Any) -> bool:
-        return row.sequence in ahead.places
+    def _is_predicted(self, rows: Any, ahead: Any) -> bool:
+        return all(seq in ahead.places for seq in rows.sequences)
+
+
+class TakesTokensOfOtherRows(GpuEngine):
+    def _take(self, rows: Any) -> Any:
+        launched = super()._take(rows)
+        others = sorted(launched.places, key=lambda seq: seq.index)
+        return launched._replace(places=dict(zip(others, launched.places.values(), strict=True)))
 
 
 class LeavesSpareBlocks(GpuEngine):
@@ -224,39 +231,40 @@ class LeavesSpareBlocks(GpuEngine):
 
 class FeedsTokensOfOtherRows(GpuEngine):
     def _launch_ahead(self, rows: Any, launched: Any) -> Any:
-        places = {row.sequence: launched.places[row.sequence]._replace(row=index) for index, row in enumerate(rows)}
+        places = {seq: index for index, seq in enumerate(rows.sequences)}
         return super()._launch_ahead(rows, launched._replace(places=places))
 
 
 class DrawsForAnotherPosition(GpuEngine):
-    def _launch(self, rows: Any) -> Any:
+    def _launch(self, rows: Any, sources: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(gpu_engine, "uniform", lambda seed, position: uniform(seed, position - 1))
-            return super()._launch(rows)
+            return super()._launch(rows, sources)
 
 
 class UsesAdaptersOfOtherRows(GpuEngine):
-    def _launch(self, rows: Any) -> Any:
-        first = self._stack(rows[0].sequence.request)
+    def _launch(self, rows: Any, sources: Any) -> Any:
+        first = self._stack(rows.sequences[0].request)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self, "_stack", lambda request: first)
-            return super()._launch(rows)
+            return super()._launch(rows, sources)
 
 
 class UsesCountsOfOtherRows(GpuEngine):
     """Gives all sequences one slot."""
 
-    def _launch(self, rows: Any) -> Any:
+    def _launch(self, rows: Any, sources: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
                 gpu_engine, "shaped_of", lambda request, drawn, tokens, _: shaped_of(request, drawn, tokens, 0)
             )
-            return super()._launch(rows)
+            return super()._launch(rows, sources)
 
 
 PLANTED = [
     UsesCountsOfOtherRows,
     TakesAnyPrediction,
+    TakesTokensOfOtherRows,
     LeavesSpareBlocks,
     FeedsTokensOfOtherRows,
     DrawsForAnotherPosition,

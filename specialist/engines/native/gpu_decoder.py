@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -37,8 +38,8 @@ class Drawn(NamedTuple):
     def wait(self) -> tuple[list[int], list[float]]:
         """Wait for the step. Return each row's token and largest logit."""
         self.arrived.synchronize()
-        tokens, peaks = self.host[:, : self.num_rows]
-        return tokens.tolist(), peaks.view(torch.float32).tolist()
+        tokens, peaks = self.host.numpy()[:, : self.num_rows]
+        return tokens.tolist(), peaks.view(np.float32).tolist()
 
 
 def why_unsupported(config: ModelConfig) -> str | None:

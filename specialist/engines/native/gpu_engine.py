@@ -6,7 +6,8 @@ only slots of tokens that no sequence has, and every later step runs after it.
 """
 
 from collections.abc import Iterable, Sequence
-from math import inf
+from itertools import compress
+from math import inf, isfinite
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
@@ -75,17 +76,38 @@ class AheadDecoder(Decoder, Protocol):
         """Count the tokens of all sequences anew: a step may have been undone."""
 
 
-class _Place(NamedTuple):
-    """A row of a launched step."""
+class _Rows(NamedTuple):
+    """The rows of a plain decode step, in columns."""
 
-    row: int
-    start: int
-    table: BlockTable
-    is_spare: bool  # whether its keys and values are in the spare block of this row
+    sequences: tuple[Tracked, ...]
+    tables: tuple[BlockTable, ...]
+    starts: tuple[int, ...]
+    tokens: tuple[tuple[int, ...], ...]  # one each
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "_Rows":
+        return cls(*tuple(zip(*rows, strict=True))[:4])
+
+    def pick(self, sequences: tuple[Tracked, ...], places: dict[Tracked, int]) -> "_Rows":
+        """Return the rows of these sequences; each of them is at its place here."""
+        if sequences == self.sequences:
+            return self
+        return _Rows(*(tuple([column[places[seq]] for seq in sequences]) for column in self))
+
+
+class _Fixed(NamedTuple):
+    """What is the same in all steps of a sequence."""
+
+    temperature: float
+    seed: int
+    adapters: tuple[Adapter, ...]
+    is_plain: bool  # whether only the temperature changes its draws
 
 
 class _Launched(NamedTuple):
-    places: dict[Tracked, _Place]
+    rows: _Rows  # their tokens count only if the host knew them
+    places: dict[Tracked, int]  # the row of each sequence
+    spare: list[int]  # rows whose keys and values are in their spare blocks
     drawn: Arriving
 
 
@@ -98,7 +120,8 @@ class GpuEngine(NativeEngine):
         super().__init__(decoder, adapters, slots, self._sample_here)
         self._gpu = decoder
         self._ahead: _Launched | None = None
-        self._tokens: dict[Tracked, int] = {}  # the tokens that the last plain decode step drew
+        self._tokens: dict[Tracked, tuple[int, ...] | RowFault] = {}  # what the last plain decode step drew
+        self._fixed: dict[Tracked, _Fixed] = {}  # of the sequences that were launched last
         # Whether the last step was a plain decode step. The first one after another kind of step launches none ahead,
         # because often a chunk of a prompt comes next, which would have to wait for it.
         self._is_decoding = False
@@ -108,16 +131,19 @@ class GpuEngine(NativeEngine):
         if not self._is_plain_decode(step):
             self._is_decoding = False
             return super().run(step)
-        launched = self._take(step.rows)
+        rows = _Rows.of(step.rows)
+        launched = self._take(rows)
         was_decoding, self._is_decoding = self._is_decoding, True
-        self._ahead = self._launch_ahead(step.rows, launched) if was_decoding else None
+        self._ahead = self._launch_ahead(rows, launched) if was_decoding else None
         tokens, peaks = launched.drawn.wait()
-        places = [launched.places[row.sequence].row for row in step.rows]
-        self._tokens = {row.sequence: tokens[place] for row, place in zip(step.rows, places, strict=True)}
-        sampled: tuple[tuple[int, ...] | RowFault, ...] = tuple(
-            _fault(peaks[place], row.sequence.request.sampling) or (tokens[place],)
-            for place, row in zip(places, step.rows, strict=True)
-        )
+        if rows.sequences != launched.rows.sequences:
+            places = [launched.places[seq] for seq in rows.sequences]
+            tokens, peaks = [tokens[place] for place in places], [peaks[place] for place in places]
+        sampled: tuple[tuple[int, ...] | RowFault, ...] = tuple(zip(tokens, strict=True))
+        if not all(map(isfinite, peaks)):
+            each = zip(rows.sequences, sampled, peaks, strict=True)
+            sampled = tuple(_fault(peak, seq.request.sampling) or token for seq, token, peak in each)
+        self._tokens = dict(zip(rows.sequences, sampled, strict=True))
         return (Completion(step, StepOutcome(sampled)),)
 
     def _forward(self, step: Step, batch: StepBatch) -> Tensor:
@@ -163,10 +189,11 @@ class GpuEngine(NativeEngine):
         super().discard(undone)
 
     def _is_plain_decode(self, step: Step) -> bool:
-        if len(step.rows) > self._gpu.most_rows:
+        if step.mode != "decode" or len(step.rows) > self._gpu.most_rows:
             return False
         return all(
-            len(row.tokens) == 1 and row.num_samples == 1 and self._is_simple(row.sequence.request) for row in step.rows
+            row.num_samples == 1 and (row.sequence in self._fixed or self._is_simple(row.sequence.request))
+            for row in step.rows
         )
 
     def _is_simple(self, request: Request) -> bool:
@@ -174,55 +201,63 @@ class GpuEngine(NativeEngine):
             return False
         return is_plain(request.sampling) or self._gpu.can_draw(request.sampling, request.stop_ids)
 
-    def _take(self, rows: Sequence[Row]) -> _Launched:
+    def _take(self, rows: _Rows) -> _Launched:
         """Return the launch that computes these rows: the prediction if it was right, otherwise a new one."""
         ahead, self._ahead = self._ahead, None
-        if ahead is None or not all(self._is_predicted(row, ahead) for row in rows):
+        if ahead is None or not self._is_predicted(rows, ahead):
             self.num_misses += 1
-            return self._launch([_Next(row.sequence, row.table, row.start, row.tokens[0], -1) for row in rows])
+            return self._launch(rows, [-1] * len(rows.sequences))
         self.num_hits += 1
-        places = [(row, ahead.places[row.sequence]) for row in rows]
-        self._gpu.move_slots(
-            [
-                (self._gpu.spare_block(place.row) * row.table.block_size, next(row.table.slots(row.start, row.stop)))
-                for row, place in places
-                if place.is_spare
-            ]
-        )
+        if ahead.spare:
+            kept = {ahead.places[seq]: at for seq, *at in zip(rows.sequences, rows.tables, rows.starts, strict=True)}
+            self._gpu.move_slots(
+                [
+                    (self._gpu.spare_block(row) * table.block_size, next(table.slots(start, start + 1)))
+                    for row, (table, start) in kept.items()
+                    if row in ahead.spare
+                ]
+            )
         return ahead
 
-    def _is_predicted(self, row: Row, ahead: _Launched) -> bool:
-        place = ahead.places.get(row.sequence)
-        if place is None or place.start != row.start or place.table is not row.table:
+    def _is_predicted(self, rows: _Rows, ahead: _Launched) -> bool:
+        """Whether the launch computes all of these rows, with the tokens that were drawn for them."""
+        if not all(map(ahead.places.__contains__, rows.sequences)):
             return False
-        return self._tokens.get(row.sequence) == row.tokens[0]
+        mine = ahead.rows.pick(rows.sequences, ahead.places)
+        drawn = tuple(map(self._tokens.get, rows.sequences))
+        return mine.tables == rows.tables and mine.starts == rows.starts and drawn == rows.tokens
 
-    def _launch_ahead(self, rows: Sequence[Row], launched: _Launched) -> _Launched | None:
+    def _launch_ahead(self, rows: _Rows, launched: _Launched) -> _Launched | None:
         """Launch the decode step after that of `rows`, whose tokens `launched` draws. Return None if no row follows."""
-        following = [
-            _Next(row.sequence, row.table, row.stop, 0, launched.places[row.sequence].row)
-            for row in rows
-            if row.stop + 1 < row.sequence.max_total_tokens
-        ]
-        return self._launch(following) if following else None
+        goes_on = [start + 2 < seq.max_total_tokens for seq, start in zip(rows.sequences, rows.starts, strict=True)]
+        if not any(goes_on):
+            return None
+        if not all(goes_on):
+            rows = _Rows(*(tuple(compress(column, goes_on)) for column in rows))
+        ahead = rows._replace(starts=tuple([start + 1 for start in rows.starts]))
+        return self._launch(ahead, [launched.places[seq] for seq in ahead.sequences])
 
-    def _launch(self, rows: Sequence["_Next"]) -> _Launched:
-        places: dict[Tracked, _Place] = {}
-        inputs = []
-        for index, row in enumerate(rows):
-            blocks = row.table.block_ids
-            is_spare = row.start >= len(blocks) * row.table.block_size
-            if is_spare:
+    def _launch(self, rows: _Rows, sources: Sequence[int]) -> _Launched:
+        """`sources`: for each row, that of the launch before whose token it takes, or -1."""
+        fixed = [self._fixed.get(seq) or self._fix(seq.request) for seq in rows.sequences]
+        self._fixed = dict(zip(rows.sequences, fixed, strict=True))
+        inputs, spare = [], list[int]()
+        for index, (seq, table, start, (token,), source, own) in enumerate(zip(*rows, sources, fixed, strict=True)):
+            blocks = table.block_ids
+            if start >= len(blocks) * table.block_size:
                 blocks = blocks[:]
                 blocks.append(self._gpu.spare_block(index))
-            places[row.sequence] = _Place(index, row.start, row.table, is_spare)
-            request = row.sequence.request
-            temperature = request.sampling.temperature
-            drawn = uniform(request.seed, row.start + 1) if temperature else 0.0
-            own = self._stack(request) if request.lane.adapters else ()
-            shaped = shaped_of(request, drawn, row.sequence.chain.view(), row.sequence)
-            inputs.append(DecodeRow(row.token, row.source, row.start, blocks, temperature, drawn, own, shaped))
-        return _Launched(places, self._gpu.launch(inputs))
+                spare.append(index)
+            temperature, seed, adapters, is_plain = own
+            drawn = uniform(seed, start + 1) if temperature else 0.0
+            shaped = None if is_plain else shaped_of(seq.request, drawn, seq.chain.view(), seq)
+            inputs.append(DecodeRow(token, source, start, blocks, temperature, drawn, adapters, shaped))
+        places = dict(zip(rows.sequences, range(len(inputs)), strict=True))
+        return _Launched(rows, places, spare, self._gpu.launch(inputs))
+
+    def _fix(self, request: Request) -> _Fixed:
+        sampling = request.sampling
+        return _Fixed(sampling.temperature, request.seed, self._stack(request), is_plain(sampling))
 
 
 def _pick(logits: Tensor, rows: list[int]) -> Tensor:
@@ -232,13 +267,3 @@ def _pick(logits: Tensor, rows: list[int]) -> Tensor:
 def _fault(peak: float, sampling: Sampling) -> RowFault | None:
     """`peak` is the largest logit after all changes."""
     return logits_fault(0.0 if peak == -inf and not is_plain(sampling) else peak, peak)
-
-
-class _Next(NamedTuple):
-    """A row to launch."""
-
-    sequence: Tracked
-    table: BlockTable
-    start: int
-    token: int
-    source: int
