@@ -1,7 +1,7 @@
 """The host's work in a decode step of the GPU engine, without a GPU: the decoder has its tokens at once."""
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from statistics import median
@@ -21,12 +21,11 @@ from octet.clock import SystemClock
 from simulation.results import BenchRecord
 from specialist.engines.base import Completion
 from specialist.engines.native.decode_inputs import MOST_ROWS, DecodeInputs
-from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.gpu_engine import DecodeRow, GpuEngine
 from specialist.engines.sim.vocabulary import sim_vocabulary
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
 from specialist.scheduling.sequence import GREEDY, Request
-from specialist.scheduling.step import FixedBudget, Step
+from specialist.scheduling.step import FixedBudget, Step, StepOutcome
 from specialist.server.engine_thread import EngineReport, EngineThread
 from specialist.server.served_request import AnswerText, ServedRequest
 from specialist.text.prompt import TokenPrompt
@@ -35,7 +34,7 @@ from specialist.text.tokenization import Detokenizer, TokenPieces
 BENCH = "scheduler"
 NUMS_RUNNING = (1, 32, 128)
 PHASES = ("assemble", "launch", "results", "commit", "report")
-"""`launch`: of the step after this one. `results`: of this one, once they are there. `report`: by the engine thread."""
+"""`launch`: of the next step. `results`: of this step, which has run. `report`: by the engine's thread, at the end."""
 WHOLE = "host work of a step"
 _PROMPT, _ANSWER = 128, 3_968
 _TOKEN = 40  # the token that the decoder draws: a letter
@@ -64,12 +63,6 @@ class InstantDecoder:
         self._inputs.send(rows, len(rows), BLOCK_SIZE)
         return InstantTokens(self._drawn, len(rows), self._stamps)
 
-    def forward_mixed(self, batch: StepBatch, stacks: Sequence[object]) -> Tensor:
-        return torch.zeros(len(batch.outputs), _TOKEN + 1)
-
-    def draw(self, logits: Tensor, *_: Sequence[float]) -> tuple[list[int], list[float]]:
-        return [_TOKEN] * len(logits), [1.0] * len(logits)
-
     def spare_block(self, row: int) -> int:
         return row
 
@@ -85,6 +78,15 @@ class InstantTokens(NamedTuple):
         self.stamps.add()
         tokens, peaks = self.drawn.numpy()[:, : self.num_rows]
         return tokens.tolist(), peaks.view(np.float32).tolist()
+
+
+class InstantEngine(GpuEngine):
+    """Computes no prompts either."""
+
+    def run(self, step: Step) -> Iterable[Completion]:
+        if step.mode == "decode":
+            return super().run(step)
+        return (Completion(step, StepOutcome(tuple((_TOKEN,) * row.num_samples for row in step.rows))),)
 
 
 class Stamps:
@@ -135,7 +137,8 @@ def measure_host_work(runs: int) -> list[BenchRecord]:
                 Figure(name, "µs", 1e6 * median(each))
                 for name, each in zip((*PHASES, WHOLE), _time_phases(num_running), strict=True)
             ]
-            board.add(number, _case(num_running), "octet", figures) if number else None
+            if number:  # the first round is a warm-up
+                board.add(number, _case(num_running), "octet", figures)
     return board.records()
 
 
@@ -151,6 +154,8 @@ def _time_phases(num_running: int) -> list[list[float]]:
         enough.wait()
         thread.stop()
     steps = stamps.phases()[_WARM_UP : _WARM_UP + _STEPS]
+    if len(steps) < _STEPS:
+        raise RuntimeError("the engine's thread died")
     return [*map(list, zip(*steps, strict=True)), [sum(step) for step in steps]]
 
 
@@ -176,8 +181,9 @@ def _new_thread(num_running: int, stamps: Stamps) -> EngineThread:
     clock = SystemClock()
     chunk = FixedBudget(config.max_step_tokens)
     scheduler = Scheduler(pool, config, clock, budget=chunk, hold=PrefillHold(chunk_seconds=0.01))
-    none: Any = SimpleNamespace()
-    return EngineThread(StampedLoop(scheduler, GpuEngine(InstantDecoder(stamps), none, none), stamps), clock)
+    decoder: Any = InstantDecoder(stamps)
+    nothing: Any = SimpleNamespace()
+    return EngineThread(StampedLoop(scheduler, InstantEngine(decoder, nothing, nothing), stamps), clock)
 
 
 def _requests(num_running: int) -> Iterator[ServedRequest]:
@@ -208,8 +214,3 @@ def _requests(num_running: int) -> Iterator[ServedRequest]:
 
 
 def _do_nothing() -> None: ...
-
-
-if __name__ == "__main__":
-    from bench.timing import table_of_spreads
-    print(table_of_spreads(measure_host_work(3), TARGETS))

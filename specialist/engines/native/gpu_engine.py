@@ -6,7 +6,6 @@ only slots of tokens that no sequence has, and every later step runs after it.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import compress
 from math import inf, isfinite
 from typing import NamedTuple, Protocol
 
@@ -88,11 +87,17 @@ class _Rows(NamedTuple):
     def of(cls, rows: Sequence[Row]) -> "_Rows":
         return cls(*tuple(zip(*rows, strict=True))[:4])
 
-    def pick(self, sequences: tuple[Tracked, ...], places: dict[Tracked, int]) -> "_Rows":
-        """Return the rows of these sequences; each of them is at its place here."""
-        if sequences == self.sequences:
+    def at(self, places: list[int]) -> "_Rows":
+        """Return the rows at these places."""
+        if places == list(range(len(self.sequences))):
             return self
-        return _Rows(*(tuple([column[places[seq]] for seq in sequences]) for column in self))
+        sequences, tables, starts, tokens = self
+        return _Rows(
+            tuple([sequences[place] for place in places]),
+            tuple([tables[place] for place in places]),
+            tuple([starts[place] for place in places]),
+            tuple([tokens[place] for place in places]),
+        )
 
 
 class _Fixed(NamedTuple):
@@ -209,12 +214,12 @@ class GpuEngine(NativeEngine):
             return self._launch(rows, [-1] * len(rows.sequences))
         self.num_hits += 1
         if ahead.spare:
-            kept = {ahead.places[seq]: at for seq, *at in zip(rows.sequences, rows.tables, rows.starts, strict=True)}
+            each = zip(rows.sequences, rows.tables, rows.starts, strict=True)
             self._gpu.move_slots(
                 [
                     (self._gpu.spare_block(row) * table.block_size, next(table.slots(start, start + 1)))
-                    for row, (table, start) in kept.items()
-                    if row in ahead.spare
+                    for seq, table, start in each
+                    if (row := ahead.places[seq]) in ahead.spare
                 ]
             )
         return ahead
@@ -223,18 +228,17 @@ class GpuEngine(NativeEngine):
         """Whether the launch computes all of these rows, with the tokens that were drawn for them."""
         if not all(map(ahead.places.__contains__, rows.sequences)):
             return False
-        mine = ahead.rows.pick(rows.sequences, ahead.places)
+        mine = ahead.rows.at([ahead.places[seq] for seq in rows.sequences])
         drawn = tuple(map(self._tokens.get, rows.sequences))
         return mine.tables == rows.tables and mine.starts == rows.starts and drawn == rows.tokens
 
     def _launch_ahead(self, rows: _Rows, launched: _Launched) -> _Launched | None:
         """Launch the decode step after that of `rows`, whose tokens `launched` draws. Return None if no row follows."""
-        goes_on = [start + 2 < seq.max_total_tokens for seq, start in zip(rows.sequences, rows.starts, strict=True)]
-        if not any(goes_on):
+        each = enumerate(zip(rows.sequences, rows.starts, strict=True))
+        following = rows.at([row for row, (seq, start) in each if start + 2 < seq.max_total_tokens])
+        if not following.sequences:
             return None
-        if not all(goes_on):
-            rows = _Rows(*(tuple(compress(column, goes_on)) for column in rows))
-        ahead = rows._replace(starts=tuple([start + 1 for start in rows.starts]))
+        ahead = following._replace(starts=tuple([start + 1 for start in following.starts]))
         return self._launch(ahead, [launched.places[seq] for seq in ahead.sequences])
 
     def _launch(self, rows: _Rows, sources: Sequence[int]) -> _Launched:
