@@ -21,7 +21,7 @@ from octet.clock import SystemClock
 from simulation.results import BenchRecord
 from specialist.engines.base import Completion
 from specialist.engines.native.decode_inputs import MOST_ROWS, DecodeInputs
-from specialist.engines.native.gpu_engine import DecodeRow, GpuEngine
+from specialist.engines.native.gpu_engine import DecodeRows, GpuEngine
 from specialist.engines.sim.vocabulary import sim_vocabulary
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
 from specialist.scheduling.sequence import GREEDY, Request
@@ -59,9 +59,9 @@ class InstantDecoder:
         self._drawn = torch.full((2, MOST_ROWS), _TOKEN, dtype=torch.int32)
         self._stamps = stamps
 
-    def launch(self, rows: Sequence[DecodeRow]) -> "InstantTokens":
-        self._inputs.send(rows, len(rows), BLOCK_SIZE)
-        return InstantTokens(self._drawn, len(rows), self._stamps)
+    def launch(self, rows: DecodeRows) -> "InstantTokens":
+        self._inputs.send(rows, rows.count, BLOCK_SIZE)
+        return InstantTokens(self._drawn, rows.count, self._stamps)
 
     def spare_block(self, row: int) -> int:
         return row

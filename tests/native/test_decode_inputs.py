@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specialist.engines.native.decode_inputs import DecodeInputs
-from specialist.engines.native.gpu_engine import DecodeRow
+from specialist.engines.native.gpu_engine import DecodeRow, DecodeRows
 
 MOST_BLOCKS, SIZE, BUCKETS = 12, 4, (1, 2, 4, 8)
 
@@ -45,7 +45,7 @@ def test_the_device_has_every_row_of_the_newest_step(seed: int) -> None:
     for _ in range(40):
         rows = [one.row() for one in live]
         bucket = min(each for each in BUCKETS if each >= len(rows))
-        inputs.send(rows, bucket, SIZE)
+        inputs.send(DecodeRows.of(rows), bucket, SIZE)
         check(inputs, rows, bucket)
         for one in live:
             one.position += rng.choice([1, 1, 1, 0])

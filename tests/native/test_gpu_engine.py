@@ -1,7 +1,7 @@
 """Decode steps that run ahead of the scheduler change no token, whatever it decides in between."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from hashlib import sha256
 from random import Random
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from octet.clock import ManualClock
 from specialist.adapters.adapter import Adapter
 from specialist.engines.native import gpu_engine
 from specialist.engines.native.engine import StepBatch
-from specialist.engines.native.gpu_engine import DecodeRow, GpuEngine
+from specialist.engines.native.gpu_engine import DecodeRow, DecodeRows, GpuEngine
 from specialist.engines.native.shaped_draw import Placed, Shaped, Slots, can_shape, shaped_of
 from specialist.ops.reference.sampling import uniform
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
@@ -53,7 +53,8 @@ class Memory:
     def _context(self, blocks: Sequence[int], length: int) -> list[int]:
         return [self.slots[self._slot(blocks, position)] for position in range(length)]
 
-    def launch(self, rows: Sequence[DecodeRow]) -> "Found":
+    def launch(self, columns: DecodeRows) -> "Found":
+        rows = split(columns)
         tokens = [row.token if row.source < 0 else self.drawn[row.source] for row in rows]
         for row, token in zip(rows, tokens, strict=True):
             self.slots[self._slot(row.blocks, row.position)] = token
@@ -125,6 +126,11 @@ class Memory:
 
     def add_hidden(self, start: int, stop: int, total: NDArray[np.float64]) -> None:
         raise NotImplementedError
+
+
+def split(rows: DecodeRows) -> list[DecodeRow]:
+    columns = [getattr(rows, field.name) for field in fields(rows)]
+    return [DecodeRow(*each) for each in zip(*columns, strict=True)]
 
 
 class Found(NamedTuple):
@@ -289,10 +295,10 @@ def test_a_row_whose_logits_are_not_finite_fails_alone(monkeypatch: pytest.Monke
     scheduler = Scheduler(BlockPool(40, 4), SchedulerConfig(BARE), ManualClock(), budget=FixedBudget(64))
     nothing: Any = SimpleNamespace()
     loop = StepLoop(scheduler, GpuEngine(memory, nothing, nothing))
-    launch: Callable[[Sequence[DecodeRow]], Found] = memory.launch
+    launch: Callable[[DecodeRows], Found] = memory.launch
 
-    def bad(rows: Sequence[DecodeRow]) -> Any:
-        found = launch(rows)
+    def bad(columns: DecodeRows) -> Any:
+        found, rows = launch(columns), split(columns)
         peaks = [float("inf") if row.blocks[0] == blocks[0] and row.position > 8 else 1.0 for row in rows]
         return SimpleNamespace(wait=lambda: (found.tokens, peaks))
 

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specialist.engines.native.gpu_engine import DecodeRow
+from specialist.engines.native.gpu_engine import DecodeRows
 
 MOST_ROWS = 128  # the most rows of a launched step
 _RING = 4  # buffers on the host; a buffer is used again after the step that used it has ended
@@ -31,21 +31,20 @@ class DecodeInputs:
         self.temperatures, self.uniforms = columns[_INTEGERS:].view(torch.float32)
         self.tables = self._all[_TABLES_AT:]
 
-    def send(self, rows: Sequence[DecodeRow], bucket: int, block_size: int) -> None:
+    def send(self, rows: DecodeRows, bucket: int, block_size: int) -> None:
         """Copy the rows to the device, followed by padding rows that use block 0."""
         self._turn = (self._turn + 1) % _RING
-        staged, count = self._staged[self._turn], len(rows)
-        tokens, sources, positions, blocks, temperatures, uniforms, *_ = zip(*rows, strict=True)
-        used = [position // block_size + 1 for position in positions]
+        staged, count = self._staged[self._turn], rows.count
+        used = [position // block_size + 1 for position in rows.positions]
         width = max(used)
         staged.numbers[0] = width
-        staged.integers[:, :count] = tokens, sources, positions
+        staged.integers[:, :count] = rows.tokens, rows.sources, rows.positions
         staged.integers[:, count:bucket] = _PADDING
-        staged.floats[:, :count] = temperatures, uniforms
+        staged.floats[:, :count] = rows.temperatures, rows.uniforms
         staged.floats[:, count:bucket] = 0
         stop = _TABLES_AT + bucket * width
         tables = staged.numbers[_TABLES_AT:stop].reshape(bucket, width)
-        tables[:count] = self._written.update(blocks, used)[:, :width]
+        tables[:count] = self._written.update(rows.blocks, used)[:, :width]
         tables[count:] = 0
         self._all[:stop].copy_(staged.memory[:stop], non_blocking=True)
 

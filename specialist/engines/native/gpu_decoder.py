@@ -13,7 +13,7 @@ from specialist.adapters.catalog import MAX_STACK
 from specialist.engines.native.decode_inputs import MOST_ROWS, DecodeInputs
 from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.gpu_adapters import DOWN, GATE_UP, MOST_PAGES, OUT, QKV, GpuAdapters, Placed, Stack
-from specialist.engines.native.gpu_engine import DecodeRow
+from specialist.engines.native.gpu_engine import DecodeRow, DecodeRows
 from specialist.engines.native.gpu_shaping import Shaper
 from specialist.engines.native.shaped_draw import Shaped, can_shape
 from specialist.engines.native.torch_decoder import TorchDecoder
@@ -186,7 +186,7 @@ class GpuDecoder(TorchDecoder):
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             for bucket in reversed(self._buckets):
-                self._inputs.send([DecodeRow(0, -1, 0, [0])], bucket, self.block_size)
+                self._inputs.send(DecodeRows.of([DecodeRow(0, -1, 0, [0])]), bucket, self.block_size)
                 self._decode(bucket, changed)
                 graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(graph, stream=stream):
@@ -274,7 +274,7 @@ class GpuDecoder(TorchDecoder):
         return low_rank.Terms(self.adapters.b[group][layer], low, rows, self.adapters.edges[group])
 
     @torch.inference_mode()
-    def launch(self, rows: Sequence[DecodeRow]) -> Drawn:
+    def launch(self, rows: DecodeRows) -> Drawn:
         """Start a decode step of at most `most_rows` rows, and return before it ends."""
         self._replay(rows)
         self._turn = (self._turn + 1) % _RING
@@ -282,11 +282,11 @@ class GpuDecoder(TorchDecoder):
         host.copy_(self._drawn, non_blocking=True)
         arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
         arrived.record()
-        return Drawn(host, arrived, len(rows))
+        return Drawn(host, arrived, rows.count)
 
-    def _replay(self, rows: Sequence[DecodeRow]) -> None:
-        bucket = next(bucket for bucket in self._buckets if bucket >= len(rows))
-        placed = self._place([row.adapters for row in rows])
+    def _replay(self, rows: DecodeRows) -> None:
+        bucket = next(bucket for bucket in self._buckets if bucket >= rows.count)
+        placed = self._place(rows.adapters)
         self._inputs.send(rows, bucket, self.block_size)
         changed = frozenset[int]()
         if placed is not None:
@@ -296,8 +296,9 @@ class GpuDecoder(TorchDecoder):
             self._graphs[bucket, changed].replay()
         else:
             self._decode(bucket, changed)
-        if any(row.shaped is not None for row in rows):
-            has_k = self._shaper.place([(row.shaped, row.position, row.source < 0) for row in rows], bucket)
+        if any(rows.shaped):
+            known = [source < 0 for source in rows.sources]
+            has_k = self._shaper.place(list(zip(rows.shaped, rows.positions, known, strict=True)), bucket)
             if self.device.type == "cuda":
                 self._shaping[bucket, has_k].replay()
             else:
@@ -355,9 +356,7 @@ class GpuDecoder(TorchDecoder):
         if len(batch.tokens) == len(batch.outputs) == count <= self.most_rows:
             tables = batch.block_tables.numpy()
             fields = zip(batch.tokens.tolist(), batch.positions.tolist(), tables, stacks, strict=True)
-            self._replay(
-                [DecodeRow(token, -1, position, table, adapters=stack) for token, position, table, stack in fields]
-            )
+            self._replay(DecodeRows.of(DecodeRow(a, -1, b, c, adapters=stack) for a, b, c, stack in fields))
             self._final = self._normed[:count]
             return self._logits[:count]
         return self._prefill(batch, self._place(stacks))

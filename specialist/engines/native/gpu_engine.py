@@ -6,6 +6,7 @@ only slots of tokens that no sequence has, and every later step runs after it.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import inf, isfinite
 from typing import NamedTuple, Protocol
 
@@ -36,6 +37,28 @@ class DecodeRow(NamedTuple):
     shaped: Shaped | None = None  # if more than the temperature matters
 
 
+@dataclass(frozen=True, slots=True)
+class DecodeRows:
+    """The rows of a decode step, in columns, as in DecodeRow."""
+
+    tokens: Sequence[int]
+    sources: Sequence[int]
+    positions: Sequence[int]
+    blocks: Sequence[Sequence[int]]
+    temperatures: Sequence[float]
+    uniforms: Sequence[float]
+    adapters: Sequence[tuple[Adapter, ...]]
+    shaped: Sequence[Shaped | None]
+
+    @classmethod
+    def of(cls, rows: Iterable[DecodeRow]) -> "DecodeRows":
+        return cls(*zip(*rows, strict=True))
+
+    @property
+    def count(self) -> int:
+        return len(self.tokens)
+
+
 class Arriving(Protocol):
     """A launched decode step, whose tokens are still on their way."""
 
@@ -48,7 +71,7 @@ class AheadDecoder(Decoder, Protocol):
 
     most_rows: int  # of a launched step
 
-    def launch(self, rows: Sequence[DecodeRow]) -> Arriving:
+    def launch(self, rows: DecodeRows) -> Arriving:
         """Start a decode step, and return before it ends."""
 
     def forward_mixed(self, batch: StepBatch, stacks: Sequence[tuple[Adapter, ...]]) -> Tensor:
@@ -101,12 +124,14 @@ class _Rows(NamedTuple):
 
 
 class _Fixed(NamedTuple):
-    """What is the same in all steps of a sequence."""
+    """What is the same in all steps of the same sequences."""
 
-    temperature: float
-    seed: int
-    adapters: tuple[Adapter, ...]
-    is_plain: bool  # whether only the temperature changes its draws
+    sequences: tuple[Tracked, ...]
+    places: dict[Tracked, int]  # the row of each sequence
+    temperatures: tuple[float, ...]
+    adapters: tuple[tuple[Adapter, ...], ...]
+    drawing: tuple[int, ...]  # the rows with a temperature
+    shaped: tuple[int, ...]  # the rows in whose draws more than the temperature matters
 
 
 class _Launched(NamedTuple):
@@ -126,7 +151,7 @@ class GpuEngine(NativeEngine):
         self._gpu = decoder
         self._ahead: _Launched | None = None
         self._tokens: dict[Tracked, tuple[int, ...] | RowFault] = {}  # what the last plain decode step drew
-        self._fixed: dict[Tracked, _Fixed] = {}  # of the sequences that were launched last
+        self._fixed = _Fixed((), {}, (), (), (), ())  # of the sequences that were launched last
         # Whether the last step was a plain decode step. The first one after another kind of step launches none ahead,
         # because often a chunk of a prompt comes next, which would have to wait for it.
         self._is_decoding = False
@@ -197,7 +222,7 @@ class GpuEngine(NativeEngine):
         if step.mode != "decode" or len(step.rows) > self._gpu.most_rows:
             return False
         return all(
-            row.num_samples == 1 and (row.sequence in self._fixed or self._is_simple(row.sequence.request))
+            row.num_samples == 1 and (row.sequence in self._fixed.places or self._is_simple(row.sequence.request))
             for row in step.rows
         )
 
@@ -243,25 +268,38 @@ class GpuEngine(NativeEngine):
 
     def _launch(self, rows: _Rows, sources: Sequence[int]) -> _Launched:
         """`sources`: for each row, that of the launch before whose token it takes, or -1."""
-        fixed = [self._fixed.get(seq) or self._fix(seq.request) for seq in rows.sequences]
-        self._fixed = dict(zip(rows.sequences, fixed, strict=True))
-        inputs, spare = [], list[int]()
-        for index, (seq, table, start, (token,), source, own) in enumerate(zip(*rows, sources, fixed, strict=True)):
-            blocks = table.block_ids
-            if start >= len(blocks) * table.block_size:
-                blocks = blocks[:]
-                blocks.append(self._gpu.spare_block(index))
-                spare.append(index)
-            temperature, seed, adapters, is_plain = own
-            drawn = uniform(seed, start + 1) if temperature else 0.0
-            shaped = None if is_plain else shaped_of(seq.request, drawn, seq.chain.view(), seq)
-            inputs.append(DecodeRow(token, source, start, blocks, temperature, drawn, adapters, shaped))
-        places = dict(zip(rows.sequences, range(len(inputs)), strict=True))
-        return _Launched(rows, places, spare, self._gpu.launch(inputs))
+        if self._fixed.sequences != rows.sequences:
+            self._fixed = self._fix(rows.sequences)
+        fixed, count = self._fixed, len(rows.sequences)
+        blocks = [table.block_ids for table in rows.tables]
+        size = rows.tables[0].block_size
+        spare = [
+            row for row, (ids, start) in enumerate(zip(blocks, rows.starts, strict=True)) if start >= len(ids) * size
+        ]
+        for row in spare:
+            blocks[row] = blocks[row][:]
+            blocks[row].append(self._gpu.spare_block(row))
+        uniforms, shaped = [0.0] * count, list[Shaped | None]([None] * count)
+        for row in fixed.drawing:
+            uniforms[row] = uniform(rows.sequences[row].request.seed, rows.starts[row] + 1)
+        for row in fixed.shaped:
+            seq = rows.sequences[row]
+            shaped[row] = shaped_of(seq.request, uniforms[row], seq.chain.view(), seq)
+        tokens = [token for (token,) in rows.tokens]
+        inputs = DecodeRows(tokens, sources, rows.starts, blocks, fixed.temperatures, uniforms, fixed.adapters, shaped)
+        return _Launched(rows, fixed.places, spare, self._gpu.launch(inputs))
 
-    def _fix(self, request: Request) -> _Fixed:
-        sampling = request.sampling
-        return _Fixed(sampling.temperature, request.seed, self._stack(request), is_plain(sampling))
+    def _fix(self, sequences: tuple[Tracked, ...]) -> _Fixed:
+        requests = [seq.request for seq in sequences]
+        temperatures = tuple([request.sampling.temperature for request in requests])
+        return _Fixed(
+            sequences,
+            dict(zip(sequences, range(len(sequences)), strict=True)),
+            temperatures,
+            tuple([self._stack(request) for request in requests]),
+            tuple([row for row, temperature in enumerate(temperatures) if temperature]),
+            tuple([row for row, request in enumerate(requests) if not is_plain(request.sampling)]),
+        )
 
 
 def _pick(logits: Tensor, rows: list[int]) -> Tensor:
