@@ -24,6 +24,10 @@ Time the scheduler alone, without an engine. A step is the work of a replica
 between two forward passes: commit, take the events, assemble. It is timed with
 many running or waiting requests, a blocked queue, chunked prompts, speculation
 and preemption. Submission and cancellation are timed as well.
+
+Then time what the host does in a decode step of the GPU engine, by phase, with
+the engine's thread and a decoder that has its tokens at once. What a real GPU
+adds to it is not measured: two copies, the launch of a graph and an event.
 """
 ROUTER = """\
 Time the router in front of simulated replicas, two for each of the eight
@@ -108,10 +112,13 @@ def _replay_trace(arguments: argparse.Namespace) -> int:
 def add_scheduler(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         sizes = scheduler.NUMS_WAITING[:2] if arguments.quick else scheduler.NUMS_WAITING
-        records = scheduler.measure_scheduler(get_runs(arguments), sizes)
-        return publish(arguments, records, scheduler.TARGETS)
+        from bench import host_work  # loads PyTorch
 
-    summary = "measure the scheduler's steps and queue"
+        runs = get_runs(arguments)
+        records = [*scheduler.measure_scheduler(runs, sizes), *host_work.measure_host_work(runs)]
+        return publish(arguments, records, {**scheduler.TARGETS, **host_work.TARGETS})
+
+    summary = "measure the scheduler's steps and queue, and the host's work of a GPU's steps"
     add_bench(benches, "scheduler", SCHEDULER, summary, "no queue above 1,000", 31, run)
 
 

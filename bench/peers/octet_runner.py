@@ -148,7 +148,7 @@ class Octet(ScheduledEngine):
     def steps(self, prompts: Prompts, new_tokens: int) -> list[tuple[str, int, int, float]]:
         """Generate. Return mode, tokens, attended pairs and seconds (including scheduling) of each step."""
         return [
-            (step.mode, step.num_tokens, sum(len(row.tokens) * row.stop for row in step.rows), seconds)
+            (step.mode, step.num_tokens, step.num_pairs, seconds)
             for step, seconds in self._timed_steps(prompts, new_tokens)
         ]
 

@@ -367,30 +367,32 @@ class Ledger:
             self.pool.register(table, seq.chain, row.stop - num_drafts)
             self._release(seq)
             return None
-        was_prefilling = seq.prefilling
+        was_prefilling = seq.num_tokens - start > 1
         accepted = accept(row, sampled) if num_drafts else sampled
         emitted, reason = self._cut_at_end(seq, accepted)
         if num_drafts:
             seq.count_drafts(num_drafts, min(len(accepted) - 1, len(emitted)))
-        is_first = not seq.num_generated
+        request = seq.request
+        is_first = request.first_deadline is not None and not seq.num_generated
         seq.append(emitted)
-        if is_first and emitted and seq.request.first_deadline is not None:
+        if is_first and emitted:
             self.deadlines.discard(seq)
             self._file_deadline(seq)
         stop = start + len(tokens)
         num_rejected = num_drafts + 1 - len(accepted) if num_drafts else 0
-        seq.num_computed = min(stop - num_rejected, seq.num_tokens)
-        self.pool.register(table, seq.chain, seq.num_computed)
+        num_kept = stop - num_rejected
+        seq.num_computed = num_computed = num_kept if num_kept < seq.num_tokens else seq.num_tokens
+        self.pool.register(table, seq.chain, num_computed)
         self.states.settle(seq)
         if seq.suspect or (was_prefilling and not seq.prefilling):
             seq.suspect = False
             self.running.refile(seq)
         if emitted:
-            self.events.append(Emitted(seq.request.request_id, emitted, logprobs[: len(emitted)]))
+            self.events.append(Emitted(request.request_id, emitted, logprobs and logprobs[: len(emitted)]))
         if reason is not None:
             self.finish(seq, reason)
             return None
-        return Rollback(table, seq.num_computed, stop) if seq.num_computed < stop else None
+        return Rollback(table, num_computed, stop) if num_computed < stop else None
 
     def _roll_back_all(self, step: Step, failure: StepFailure) -> list[Rollback]:
         """Roll the step back. If the culprit is known, end it; otherwise every sequence becomes a suspect."""
@@ -459,6 +461,8 @@ class Ledger:
         room = seq.max_total_tokens - seq.num_tokens
         request = seq.request
         stop_ids = request.stop_ids
+        if len(tokens) < room and request.guide is None and stop_ids.isdisjoint(tokens):
+            return tokens, None
         for i, token in enumerate(tokens):
             if token in stop_ids:
                 return tokens[:i], "stop"

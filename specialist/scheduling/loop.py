@@ -12,6 +12,7 @@ from admission.forecast.controller import AdmissionController
 from admission.forecast.estimates import Estimator, StepInFlight, StepPace, StepPrices, StepShape
 from admission.forecast.places import Places
 from admission.forecast.sweep import SWEEP_SECONDS
+from admission.policy import PrefillHold
 from kvpool import TokenChain, chain_root
 from specialist.engines.base import Engine
 from specialist.engines.sim.engine import CostModel, cost_model_from_json
@@ -37,7 +38,9 @@ class SchedulerReport(NamedTuple):
 
     def apply(self, controller: AdmissionController) -> None:
         """Report the changes in the order in which they happened."""
-        for event in self.events:
+        emitted = [event for event in self.events if isinstance(event, Emitted)]
+        others = self.events if len(emitted) < len(self.events) else ()
+        for event in others:
             match event:
                 case Admitted():
                     controller.report_started(event.request_id, event.num_tokens, event.num_hit_tokens)
@@ -45,16 +48,15 @@ class SchedulerReport(NamedTuple):
                     controller.report_preempted(event.request_id)
         if self.step is not None and self.step.shape.prefill:
             controller.report_turn(self.step.keys)
-        for event in self.events:
-            if isinstance(event, Emitted):
-                controller.report_tokens(event.request_id, len(event.tokens), self.at)
+        for event in emitted:
+            controller.report_tokens(event.request_id, len(event.tokens), self.at)
         if self.step is not None:
             for key, num_left in self.step.prompts_left:
                 controller.report_prompt_left(key, num_left)
-            kept = [len(event.tokens) for event in self.events if isinstance(event, Emitted)]
+            kept = [len(event.tokens) for event in emitted]
             step, mean = self.step, sum(kept) / len(kept) if kept else None
             controller.report_step(step.shape, step.seconds, len(step.keys), step.pace, self.at, mean)
-        for event in self.events:
+        for event in others:
             if isinstance(event, Finished):
                 whole = event.reason in ("stop", "length")
                 controller.report_ended(event.request_id, whole=whole, cut=event.reason != "stop", now=self.at)
@@ -87,12 +89,13 @@ class StepReporter:
 
 def step_pace(scheduler: Scheduler) -> StepPace:
     """Return the scheduler's chunk size and a copy of its hold, for use on another thread."""
-    return StepPace(scheduler.budget.tokens(), None if scheduler.hold is None else replace(scheduler.hold))
+    hold = scheduler.hold
+    copied = None if hold is None else PrefillHold(hold.chunk_seconds, hold.round_seconds)
+    return StepPace(scheduler.budget.tokens(), copied)
 
 
 def step_shape(step: Step, *, switched: bool) -> StepShape:
-    pairs = sum(len(row.tokens) * row.stop for row in step.rows)
-    return StepShape(step.mode == "prefill", step.num_tokens, pairs, switched)
+    return StepShape(step.mode == "prefill", step.num_tokens, step.num_pairs, switched)
 
 
 def step_in_flight(scheduler: Scheduler) -> StepInFlight | None:

@@ -228,6 +228,8 @@ class Scheduler:
             seqs = [seq for seq in seqs if seq is not victim]
         if not seqs:
             return self._next_rows()
+        if not drafts:
+            return self.rows.plain_rows(seqs, growing)
         return [self.rows.row(seq, 1, drafts.get(seq, ())) for seq in seqs]
 
     def _preempt(self, victim: Sequence, cause: Literal["admission", "growth"], beneficiary: Sequence) -> None:
@@ -237,7 +239,7 @@ class Scheduler:
     def _launch(self, rows: list[Row], began: float) -> Step:
         self._count_turn(rows)
         self.num_steps += 1
-        self.pool.count_traffic([(row.start, row.start + len(row.tokens)) for row in rows])
+        self.pool.count_traffic([(start, start + len(tokens)) for _, _, start, tokens, _, _ in rows])
         step = Step(self.num_steps, rows[0].sequence.stack, tuple(rows), self._num_preempted, began)
         self.in_flight, self._num_preempted = step, 0
         return step
@@ -262,13 +264,14 @@ class Scheduler:
         if was_chunk and isinstance(outcome, StepOutcome):
             num_tokens, seconds = self._computed
             self._computed = (num_tokens + step.num_tokens, seconds + self.clock.now() - step.started_at)
-        num_known = sum(row.sequence.num_tokens for row in step.rows)
+        drafted = [] if step.mode == "decode" else [row.sequence for row in step.rows]
+        num_known = sum(seq.num_tokens for seq in drafted)
         rollbacks = self.ledger.settle(step, outcome)
         if not was_chunk and isinstance(outcome, StepOutcome):
             seconds = self.clock.now() - step.started_at
             self.rows.observe(step, seconds)
             if self.hold is not None:
-                num_kept = sum(row.sequence.num_tokens for row in step.rows) - num_known
+                num_kept = sum(seq.num_tokens for seq in drafted) - num_known
                 self.hold.observe(seconds * len(step.rows) / max(num_kept, len(step.rows)))
         if was_chunk:
             self._num_chunked += step.num_tokens

@@ -2,9 +2,10 @@
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Literal, NamedTuple, Protocol
 
@@ -153,7 +154,7 @@ class Row(NamedTuple):
         return self.start + len(self.tokens)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Step:
     number: int
     adapters: tuple[str, ...]  # the adapter stack that all rows share; empty if the engine mixes stacks
@@ -161,7 +162,7 @@ class Step:
     num_preempted: int  # sequences preempted to make this step possible
     started_at: float  # before its drafts were guessed
 
-    @property
+    @cached_property
     def mode(self) -> Mode:
         if all(len(row.tokens) == 1 for row in self.rows):
             return "decode"
@@ -169,9 +170,14 @@ class Step:
             return "spec_verify"
         return "prefill"
 
-    @property
+    @cached_property
     def num_tokens(self) -> int:
         return sum(len(row.tokens) for row in self.rows)
+
+    @cached_property
+    def num_pairs(self) -> int:
+        """Pairs of a token and one that it attends to, if every token counts as the last of its row."""
+        return sum(len(tokens) * (start + len(tokens)) for _, _, start, tokens, _, _ in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +306,17 @@ class RowBuilder:
             self._pool.grow(table, stop)
         seq.num_scheduled = len(tokens)
         return Row(seq, table, start, tokens, len(drafts), num_samples)
+
+    def plain_rows(self, seqs: list[Sequence], growing: Collection[Sequence]) -> list[Row]:
+        """Build a row of the newest token of each sequence. `growing` are those that need a new block, in order."""
+        for seq in growing:
+            self._pool.grow(seq.running_table(), seq.num_tokens)
+        rows = []
+        for seq in seqs:
+            start = seq.num_computed
+            seq.num_scheduled = 1
+            rows.append(Row(seq, seq.running_table(), start, (seq.chain.view()[start],), 0, 1))
+        return rows
 
 
 class PrefillBudget(Protocol):

@@ -1,7 +1,7 @@
 """Decode steps that run ahead of the scheduler change no token, whatever it decides in between."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from hashlib import sha256
 from random import Random
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from octet.clock import ManualClock
 from specialist.adapters.adapter import Adapter
 from specialist.engines.native import gpu_engine
 from specialist.engines.native.engine import StepBatch
-from specialist.engines.native.gpu_engine import DecodeRow, GpuEngine
+from specialist.engines.native.gpu_engine import DecodeRow, DecodeRows, GpuEngine
 from specialist.engines.native.shaped_draw import Shaped, Slots, can_shape, shaped_of
 from specialist.ops.reference.sampling import uniform
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
@@ -64,7 +64,8 @@ class Memory:
     def _context(self, blocks: Sequence[int], length: int) -> list[int]:
         return [self.slots[self._slot(blocks, position)] for position in range(length)]
 
-    def launch(self, rows: Sequence[DecodeRow]) -> "Found":
+    def launch(self, columns: DecodeRows) -> "Found":
+        rows = split(columns)
         tokens = [row.token if row.source < 0 else self.drawn[row.source] for row in rows]
         for row, token in zip(rows, tokens, strict=True):
             self.slots[self._slot(row.blocks, row.position)] = token
@@ -139,6 +140,11 @@ class Memory:
 
     def add_hidden(self, start: int, stop: int, total: NDArray[np.float64]) -> None:
         raise NotImplementedError
+
+
+def split(rows: DecodeRows) -> list[DecodeRow]:
+    columns = [getattr(rows, field.name) for field in fields(rows)]
+    return [DecodeRow(*each) for each in zip(*columns, strict=True)]
 
 
 class Found(NamedTuple):
@@ -288,8 +294,15 @@ def test_a_row_whose_guide_fails_fails_alone() -> None:
 
 
 class TakesAnyPrediction(GpuEngine):
-    def _is_predicted(self, row: Any, ahead: Any) -> bool:
-        return row.sequence in ahead.places
+    def _is_predicted(self, rows: Any, ahead: Any) -> bool:
+        return all(seq in ahead.places for seq in rows.sequences)
+
+
+class TakesTokensOfOtherRows(GpuEngine):
+    def _take(self, rows: Any) -> Any:
+        launched = super()._take(rows)
+        others = sorted(launched.places, key=lambda seq: seq.index)
+        return launched._replace(places=dict(zip(others, launched.places.values(), strict=True)))
 
 
 class LeavesSpareBlocks(GpuEngine):
@@ -300,34 +313,34 @@ class LeavesSpareBlocks(GpuEngine):
 
 class FeedsTokensOfOtherRows(GpuEngine):
     def _launch_ahead(self, rows: Any, launched: Any) -> Any:
-        places = {row.sequence: launched.places[row.sequence]._replace(row=index) for index, row in enumerate(rows)}
+        places = {seq: index for index, seq in enumerate(rows.sequences)}
         return super()._launch_ahead(rows, launched._replace(places=places))
 
 
 class DrawsForAnotherPosition(GpuEngine):
-    def _launch(self, rows: Any) -> Any:
+    def _launch(self, rows: Any, sources: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(gpu_engine, "uniform", lambda seed, position: uniform(seed, position - 1))
-            return super()._launch(rows)
+            return super()._launch(rows, sources)
 
 
 class UsesAdaptersOfOtherRows(GpuEngine):
-    def _launch(self, rows: Any) -> Any:
-        first = self._stack(rows[0].sequence.request)
+    def _launch(self, rows: Any, sources: Any) -> Any:
+        first = self._stack(rows.sequences[0].request)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(self, "_stack", lambda request: first)
-            return super()._launch(rows)
+            return super()._launch(rows, sources)
 
 
 class UsesCountsOfOtherRows(GpuEngine):
     """Gives all sequences one slot."""
 
-    def _launch(self, rows: Any) -> Any:
+    def _launch(self, rows: Any, sources: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
                 gpu_engine, "shaped_of", lambda request, drawn, tokens, _: shaped_of(request, drawn, tokens, 0)
             )
-            return super()._launch(rows)
+            return super()._launch(rows, sources)
 
 
 class IgnoresGuides(GpuEngine):
@@ -345,9 +358,11 @@ class UsesMasksOfOtherRows(GpuEngine):
 
 class DrawsAgainFromLogitsOfAnotherStep(GpuEngine):
     def run(self, step: Any) -> Any:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gpu_engine._Launched, "has_guides", False)
-            return super().run(step)
+        kept, is_decode = self._ahead, self._is_plain_decode(step)
+        done = super().run(step)
+        if not is_decode:
+            self._ahead = kept
+        return done
 
 
 class DrawsDraftsForAnotherPosition(GpuEngine):
@@ -364,6 +379,7 @@ PLANTED = [
     DrawsDraftsForAnotherPosition,
     UsesCountsOfOtherRows,
     TakesAnyPrediction,
+    TakesTokensOfOtherRows,
     LeavesSpareBlocks,
     FeedsTokensOfOtherRows,
     DrawsForAnotherPosition,
@@ -388,10 +404,10 @@ def test_a_row_whose_logits_are_not_finite_fails_alone(monkeypatch: pytest.Monke
     scheduler = Scheduler(BlockPool(40, 4), SchedulerConfig(BARE), ManualClock(), budget=FixedBudget(64))
     nothing: Any = SimpleNamespace()
     loop = StepLoop(scheduler, GpuEngine(memory, nothing, nothing))
-    launch: Callable[[Sequence[DecodeRow]], Found] = memory.launch
+    launch: Callable[[DecodeRows], Found] = memory.launch
 
-    def bad(rows: Sequence[DecodeRow]) -> Any:
-        found = launch(rows)
+    def bad(columns: DecodeRows) -> Any:
+        found, rows = launch(columns), split(columns)
         peaks = [float("inf") if row.blocks[0] == blocks[0] and row.position > 8 else 1.0 for row in rows]
         return SimpleNamespace(wait=lambda: (found.tokens, peaks))
 

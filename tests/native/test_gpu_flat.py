@@ -20,7 +20,7 @@ if DEVICE.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
 
 from specialist.engines.native import gpu_decoder
 from specialist.engines.native.gpu_decoder import GpuDecoder
-from specialist.engines.native.gpu_engine import DecodeRow
+from specialist.engines.native.gpu_engine import DecodeRow, DecodeRows
 from specialist.engines.native.gpu_inputs import Staging
 from specialist.engines.native.shaped_draw import Shaped
 from specialist.scheduling.sequence import Sampling
@@ -194,7 +194,7 @@ def test_rows_draw_again_from_what_their_masks_allow_and_the_next_step_takes_tha
         ]
         if step:  # these tokens are taken on the device
             rows = [each._replace(token=0, source=row) for row, each in enumerate(rows)]
-        before, _ = decoder.launch(rows).wait()
+        before, _ = decoder.launch(DecodeRows.of(rows)).wait()
         logits = decoder._logits[:4].clone()
         again = {
             row: Shaped(want, 0.3, tuple(known[row]), 5, frozenset(), masks[(row + step) % 3], key=row)
@@ -206,9 +206,8 @@ def test_rows_draw_again_from_what_their_masks_allow_and_the_next_step_takes_tha
         assert (drawn[1:3], peaks[1:3]) == decoder.draw_shaped(logits[1:3].clone(), list(again.values()))
         for row, token in enumerate(drawn):
             known[row].append(token)
-    decoder.launch(
-        [each._replace(token=tokens[-2], source=-1) for each, tokens in zip(rows, known, strict=True)]
-    ).wait()
+    following = (each._replace(token=tokens[-2], source=-1) for each, tokens in zip(rows, known, strict=True))
+    decoder.launch(DecodeRows.of(following)).wait()
     assert same(decoder._logits[:4], logits), "the second step took other tokens than those drawn again"
 
 

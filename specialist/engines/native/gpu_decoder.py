@@ -12,7 +12,7 @@ from specialist.engines.native.decode_inputs import MOST_ROWS, DecodeInputs
 from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.gpu_adapters import DOWN, GATE_UP, MOST_PAGES, OUT, QKV, GpuAdapters, Placed, Stack
 from specialist.engines.native.gpu_draws import Drawn, Draws, Known
-from specialist.engines.native.gpu_engine import DecodeRow
+from specialist.engines.native.gpu_engine import DecodeRow, DecodeRows
 from specialist.engines.native.gpu_inputs import (
     AdapterInputs,
     FlatInputs,
@@ -163,7 +163,7 @@ class GpuDecoder(TorchDecoder):
         with torch.cuda.stream(stream):
             self._flat_inputs.send(_on_block_0(1, self.block_size), (0.0,), (0.0,))
             for bucket in reversed(self._buckets):
-                self._inputs.send([DecodeRow(0, -1, 0, [0])], bucket, self.block_size)
+                self._inputs.send(DecodeRows.of([DecodeRow(0, -1, 0, [0])]), bucket, self.block_size)
                 self._capture(_GraphName("decode", bucket, changed), stream)
                 if bucket in self._flat_buckets:
                     self._capture(_GraphName("flat", bucket, changed), stream)
@@ -301,10 +301,10 @@ class GpuDecoder(TorchDecoder):
         return low_rank.Terms(self.adapters.b[group][layer], low, rows, self.adapters.edges[group])
 
     @torch.inference_mode()
-    def launch(self, rows: Sequence[DecodeRow]) -> Drawn:
+    def launch(self, rows: DecodeRows) -> Drawn:
         """Start a decode step of at most `most_rows` rows, and return before it ends."""
         self._run_decode(rows)
-        return self._draws.fetch(len(rows))
+        return self._draws.fetch(rows.count)
 
     @torch.inference_mode()
     def redraw(self, rows: Sequence[Shaped | None]) -> Drawn:
@@ -315,13 +315,14 @@ class GpuDecoder(TorchDecoder):
     def _bucket(self, num_rows: int) -> int:
         return next(bucket for bucket in self._buckets if bucket >= num_rows)
 
-    def _run_decode(self, rows: Sequence[DecodeRow]) -> None:
-        bucket = self._bucket(len(rows))
-        placed = self._place([row.adapters for row in rows])
+    def _run_decode(self, rows: DecodeRows) -> None:
+        bucket = self._bucket(rows.count)
+        placed = self._place(rows.adapters)
         self._inputs.send(rows, bucket, self.block_size)
         self._replay(_GraphName("decode", bucket, self._send_pages(placed)))
-        if any(row.shaped is not None for row in rows):
-            self._draw_changed([(row.shaped, row.position, row.source < 0) for row in rows])
+        if any(rows.shaped):
+            is_known = [source < 0 for source in rows.sources]
+            self._draw_changed(list(zip(rows.shaped, rows.positions, is_known, strict=True)))
 
     def _draw_changed(self, rows: Sequence[tuple[Shaped | None, int, bool]]) -> None:
         """Draw again where the distribution changes; rows as `Slots.place` takes them."""
@@ -417,7 +418,8 @@ class GpuDecoder(TorchDecoder):
             tables = batch.block_tables.numpy()
             fields = zip(batch.tokens.tolist(), batch.positions.tolist(), tables, strict=True)
             draws = zip(temperatures, uniforms, stacks, strict=True)
-            self._run_decode([DecodeRow(a, -1, b, c, *draw) for (a, b, c), draw in zip(fields, draws, strict=True)])
+            each = zip(fields, draws, strict=True)
+            self._run_decode(DecodeRows.of(DecodeRow(*known[:1], -1, *known[1:], *draw) for known, draw in each))
         elif count <= self.most_rows and num_attended(batch) <= _MOST_ATTENDED:
             self._run_flat(batch, stacks, temperatures, uniforms)
         else:

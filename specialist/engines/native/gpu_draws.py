@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,8 +24,8 @@ class Drawn(NamedTuple):
         """Wait for the step. Return each row's token and largest logit."""
         if self.arrived is not None:
             self.arrived.synchronize()
-        tokens, peaks = self.host[:, : self.num_rows]
-        return tokens.tolist(), peaks.view(torch.float32).tolist()
+        tokens, peaks = self.host.numpy()[:, : self.num_rows]
+        return tokens.tolist(), peaks.view(np.float32).tolist()
 
 
 class Known(NamedTuple):

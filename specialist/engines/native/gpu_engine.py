@@ -9,7 +9,8 @@ others, but draw again when their masks are known, before the step after them is
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf
+from dataclasses import dataclass
+from math import inf, isfinite
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
@@ -39,6 +40,28 @@ class DecodeRow(NamedTuple):
     shaped: Shaped | None = None  # if more than the temperature matters
 
 
+@dataclass(frozen=True, slots=True)
+class DecodeRows:
+    """The rows of a decode step, in columns, as in DecodeRow."""
+
+    tokens: Sequence[int]
+    sources: Sequence[int]
+    positions: Sequence[int]
+    blocks: Sequence[Sequence[int]]
+    temperatures: Sequence[float]
+    uniforms: Sequence[float]
+    adapters: Sequence[tuple[Adapter, ...]]
+    shaped: Sequence[Shaped | None]
+
+    @classmethod
+    def of(cls, rows: Iterable[DecodeRow]) -> "DecodeRows":
+        return cls(*zip(*rows, strict=True))
+
+    @property
+    def count(self) -> int:
+        return len(self.tokens)
+
+
 class Arriving(Protocol):
     """A launched decode step, whose tokens are still on their way."""
 
@@ -52,7 +75,7 @@ class AheadDecoder(Decoder, Protocol):
     most_rows: int  # of a launched step
     vocab_size: int
 
-    def launch(self, rows: Sequence[DecodeRow]) -> Arriving:
+    def launch(self, rows: DecodeRows) -> Arriving:
         """Start a decode step, and return before it ends."""
 
     def launch_batch(
@@ -86,22 +109,49 @@ class AheadDecoder(Decoder, Protocol):
         """Count the tokens of all sequences anew: a step may have been undone."""
 
 
-class _Place(NamedTuple):
-    """A row of a launched step."""
+class _Rows(NamedTuple):
+    """The rows of a plain decode step, in columns."""
 
-    row: int
-    start: int
-    table: BlockTable
-    is_spare: bool  # whether its keys and values are in the spare block of this row
+    sequences: tuple[Tracked, ...]
+    tables: tuple[BlockTable, ...]
+    starts: tuple[int, ...]
+    tokens: tuple[tuple[int, ...], ...]  # one each
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "_Rows":
+        return cls(*tuple(zip(*rows, strict=True))[:4])
+
+    def at(self, places: list[int]) -> "_Rows":
+        """Return the rows at these places."""
+        if places == list(range(len(self.sequences))):
+            return self
+        sequences, tables, starts, tokens = self
+        return _Rows(
+            tuple([sequences[place] for place in places]),
+            tuple([tables[place] for place in places]),
+            tuple([starts[place] for place in places]),
+            tuple([tokens[place] for place in places]),
+        )
+
+
+class _Fixed(NamedTuple):
+    """What is the same in all steps of the same sequences."""
+
+    sequences: tuple[Tracked, ...]
+    places: dict[Tracked, int]  # the row of each sequence
+    temperatures: tuple[float, ...]
+    adapters: tuple[tuple[Adapter, ...], ...]
+    drawing: tuple[int, ...]  # the rows with a temperature
+    shaped: tuple[int, ...]  # the rows without a guide in whose draws more than the temperature matters
+    guided: tuple[int, ...]  # the rows with a guide
 
 
 class _Launched(NamedTuple):
-    places: dict[Tracked, _Place]
+    rows: _Rows  # their tokens count only if the host knew them
+    places: dict[Tracked, int]  # the row of each sequence
+    spare: list[int]  # rows whose keys and values are in their spare blocks
+    guided: tuple[int, ...]  # rows with a guide
     drawn: Arriving
-
-    @property
-    def has_guides(self) -> bool:
-        return any(sequence.request.guide is not None for sequence in self.places)
 
 
 class GpuEngine(NativeEngine):
@@ -113,7 +163,8 @@ class GpuEngine(NativeEngine):
         super().__init__(decoder, adapters, slots)
         self._gpu = decoder
         self._ahead: _Launched | None = None
-        self._tokens: dict[Tracked, int] = {}  # the tokens that the last plain decode step drew
+        self._tokens: dict[Tracked, tuple[int, ...] | RowFault] = {}  # what the last plain decode step drew
+        self._fixed = _Fixed((), {}, (), (), (), (), ())  # of the sequences that were launched last
         # Whether the last step was a plain decode step. The first one after another kind of step launches none ahead,
         # because often a chunk of a prompt comes next, which would have to wait for it.
         self._is_decoding = False
@@ -122,22 +173,26 @@ class GpuEngine(NativeEngine):
     def run(self, step: Step) -> Iterable[Completion]:
         if not self._is_plain_decode(step):
             self._is_decoding = False
-            if self._ahead is not None and self._ahead.has_guides:
+            if self._ahead is not None and self._ahead.guided:
                 self._ahead = None  # its logits, from which it must draw again, do not survive this step
             return super().run(step)
-        launched = self._take(step.rows)
+        rows = _Rows.of(step.rows)
+        launched = self._take(rows)
         drawn, faults = self._follow_guides(step.rows, launched)
         was_decoding, self._is_decoding = self._is_decoding, True
-        self._ahead = self._launch_ahead(step.rows, launched) if was_decoding else None
+        self._ahead = self._launch_ahead(rows, launched) if was_decoding else None
         tokens, peaks = drawn.wait()
-        places = [launched.places[row.sequence].row for row in step.rows]
-        self._tokens = {row.sequence: tokens[place] for row, place in zip(step.rows, places, strict=True)}
-        sampled: tuple[tuple[int, ...] | RowFault, ...] = tuple(
-            faults.get(row.sequence)
-            or _fault(peaks[place], is_changed=not _is_unchanged(row.sequence.request))
-            or (tokens[place],)
-            for place, row in zip(places, step.rows, strict=True)
-        )
+        if rows.sequences != launched.rows.sequences:
+            places = [launched.places[seq] for seq in rows.sequences]
+            tokens, peaks = [tokens[place] for place in places], [peaks[place] for place in places]
+        sampled: tuple[tuple[int, ...] | RowFault, ...] = tuple(zip(tokens, strict=True))
+        if faults or not all(map(isfinite, peaks)):
+            each = zip(rows.sequences, sampled, peaks, strict=True)
+            sampled = tuple(
+                faults.get(seq) or _fault(peak, is_changed=not _is_unchanged(seq.request)) or token
+                for seq, token, peak in each
+            )
+        self._tokens = dict(zip(rows.sequences, sampled, strict=True))
         return (Completion(step, StepOutcome(sampled)),)
 
     def _draw(self, step: Step, batch: StepBatch) -> list[SampledToken | RowFault]:
@@ -193,10 +248,11 @@ class GpuEngine(NativeEngine):
         super().discard(undone)
 
     def _is_plain_decode(self, step: Step) -> bool:
-        if len(step.rows) > self._gpu.most_rows:
+        if step.mode != "decode" or len(step.rows) > self._gpu.most_rows:
             return False
         return all(
-            len(row.tokens) == 1 and row.num_samples == 1 and self._is_simple(row.sequence.request) for row in step.rows
+            row.num_samples == 1 and (row.sequence in self._fixed.places or self._is_simple(row.sequence.request))
+            for row in step.rows
         )
 
     def _is_simple(self, request: Request) -> bool:
@@ -204,34 +260,39 @@ class GpuEngine(NativeEngine):
             return False
         return _is_unchanged(request) or self._gpu.can_draw(request.sampling, request.stop_ids)
 
-    def _take(self, rows: Sequence[Row]) -> _Launched:
+    def _take(self, rows: _Rows) -> _Launched:
         """Return the launch that computes these rows: the prediction if it was right, otherwise a new one."""
         ahead, self._ahead = self._ahead, None
-        if ahead is None or not all(self._is_predicted(row, ahead) for row in rows):
+        if ahead is None or not self._is_predicted(rows, ahead):
             self.num_misses += 1
-            return self._launch([_Next(row.sequence, row.table, row.start, row.tokens[0], -1) for row in rows])
+            return self._launch(rows, [-1] * len(rows.sequences))
         self.num_hits += 1
-        places = [(row, ahead.places[row.sequence]) for row in rows]
-        self._gpu.move_slots(
-            [
-                (self._gpu.spare_block(place.row) * row.table.block_size, next(row.table.slots(row.start, row.stop)))
-                for row, place in places
-                if place.is_spare
-            ]
-        )
+        if ahead.spare:
+            each = zip(rows.sequences, rows.tables, rows.starts, strict=True)
+            self._gpu.move_slots(
+                [
+                    (self._gpu.spare_block(row) * table.block_size, next(table.slots(start, start + 1)))
+                    for seq, table, start in each
+                    if (row := ahead.places[seq]) in ahead.spare
+                ]
+            )
         return ahead
 
-    def _is_predicted(self, row: Row, ahead: _Launched) -> bool:
-        place = ahead.places.get(row.sequence)
-        if place is None or place.start != row.start or place.table is not row.table:
+    def _is_predicted(self, rows: _Rows, ahead: _Launched) -> bool:
+        """Whether the launch computes all of these rows, with the tokens that were drawn for them."""
+        if not all(map(ahead.places.__contains__, rows.sequences)):
             return False
-        return self._tokens.get(row.sequence) == row.tokens[0]
+        mine = ahead.rows.at([ahead.places[seq] for seq in rows.sequences])
+        drawn = tuple(map(self._tokens.get, rows.sequences))
+        return mine.tables == rows.tables and mine.starts == rows.starts and drawn == rows.tokens
 
     def _follow_guides(self, rows: Sequence[Row], launched: _Launched) -> tuple[Arriving, dict[Tracked, RowFault]]:
         """Draw again for the rows with a guide, whose masks are known only now. Return what the step draws, and the
         faults of guides."""
-        again: list[Shaped | None] = [None] * len(launched.places)
         faults: dict[Tracked, RowFault] = {}
+        if not launched.guided:
+            return launched.drawn, faults
+        again: list[Shaped | None] = [None] * len(launched.places)
         for row in rows:
             if row.sequence.request.guide is None:
                 continue
@@ -239,35 +300,53 @@ class GpuEngine(NativeEngine):
             if isinstance(shaped, RowFault):
                 faults[row.sequence] = shaped
             else:
-                again[launched.places[row.sequence].row] = shaped._replace(key=row.sequence)
+                again[launched.places[row.sequence]] = shaped._replace(key=row.sequence)
         return self._gpu.redraw(again) if any(again) else launched.drawn, faults
 
-    def _launch_ahead(self, rows: Sequence[Row], launched: _Launched) -> _Launched | None:
+    def _launch_ahead(self, rows: _Rows, launched: _Launched) -> _Launched | None:
         """Launch the decode step after that of `rows`, whose tokens `launched` draws. Return None if no row follows."""
-        following = [
-            _Next(row.sequence, row.table, row.stop, 0, launched.places[row.sequence].row)
-            for row in rows
-            if row.stop + 1 < row.sequence.max_total_tokens
-        ]
-        return self._launch(following) if following else None
+        each = enumerate(zip(rows.sequences, rows.starts, strict=True))
+        following = rows.at([row for row, (seq, start) in each if start + 2 < seq.max_total_tokens])
+        if not following.sequences:
+            return None
+        ahead = following._replace(starts=tuple([start + 1 for start in following.starts]))
+        return self._launch(ahead, [launched.places[seq] for seq in ahead.sequences])
 
-    def _launch(self, rows: Sequence["_Next"]) -> _Launched:
-        places: dict[Tracked, _Place] = {}
-        inputs = []
-        for index, row in enumerate(rows):
-            blocks = row.table.block_ids
-            is_spare = row.start >= len(blocks) * row.table.block_size
-            if is_spare:
-                blocks = blocks[:]
-                blocks.append(self._gpu.spare_block(index))
-            places[row.sequence] = _Place(index, row.start, row.table, is_spare)
-            request = row.sequence.request
-            temperature = request.sampling.temperature
-            drawn = uniform(request.seed, row.start + 1) if temperature else 0.0
-            own = self._stack(request) if request.lane.adapters else ()
-            shaped = shaped_of(request, drawn, row.sequence.chain.view(), row.sequence)
-            inputs.append(DecodeRow(row.token, row.source, row.start, blocks, temperature, drawn, own, shaped))
-        return _Launched(places, self._gpu.launch(inputs))
+    def _launch(self, rows: _Rows, sources: Sequence[int]) -> _Launched:
+        """`sources`: for each row, that of the launch before whose token it takes, or -1."""
+        if self._fixed.sequences != rows.sequences:
+            self._fixed = self._fix(rows.sequences)
+        fixed, count = self._fixed, len(rows.sequences)
+        blocks = [table.block_ids for table in rows.tables]
+        size = rows.tables[0].block_size
+        spare = [
+            row for row, (ids, start) in enumerate(zip(blocks, rows.starts, strict=True)) if start >= len(ids) * size
+        ]
+        for row in spare:
+            blocks[row] = blocks[row][:]
+            blocks[row].append(self._gpu.spare_block(row))
+        uniforms, shaped = [0.0] * count, list[Shaped | None]([None] * count)
+        for row in fixed.drawing:
+            uniforms[row] = uniform(rows.sequences[row].request.seed, rows.starts[row] + 1)
+        for row in fixed.shaped:
+            seq = rows.sequences[row]
+            shaped[row] = shaped_of(seq.request, uniforms[row], seq.chain.view(), seq)
+        tokens = [token for (token,) in rows.tokens]
+        inputs = DecodeRows(tokens, sources, rows.starts, blocks, fixed.temperatures, uniforms, fixed.adapters, shaped)
+        return _Launched(rows, fixed.places, spare, fixed.guided, self._gpu.launch(inputs))
+
+    def _fix(self, sequences: tuple[Tracked, ...]) -> _Fixed:
+        requests = [seq.request for seq in sequences]
+        temperatures = tuple([request.sampling.temperature for request in requests])
+        return _Fixed(
+            sequences,
+            dict(zip(sequences, range(len(sequences)), strict=True)),
+            temperatures,
+            tuple([self._stack(request) for request in requests]),
+            tuple([row for row, temperature in enumerate(temperatures) if temperature]),
+            tuple([row for row, each in enumerate(requests) if each.guide is None and not is_plain(each.sampling)]),
+            tuple([row for row, each in enumerate(requests) if each.guide is not None]),
+        )
 
 
 def _is_unchanged(request: Request) -> bool:
@@ -293,13 +372,3 @@ def _shape(row: SampleRow, vocab: int) -> Shaped | RowFault:
 def _fault(peak: float, *, is_changed: bool) -> RowFault | None:
     """`peak` is the largest logit after all changes."""
     return logits_fault(0.0 if peak == -inf and is_changed else peak, peak)
-
-
-class _Next(NamedTuple):
-    """A row to launch."""
-
-    sequence: Tracked
-    table: BlockTable
-    start: int
-    token: int
-    source: int

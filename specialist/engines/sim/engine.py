@@ -31,11 +31,10 @@ class CostModel:
     preemption: float = 1e-3
 
     def seconds(self, step: Step, *, switched: bool) -> float:
-        pairs = sum(len(row.tokens) * row.stop for row in step.rows)
         if step.mode == "prefill":
-            seconds = self.prefill_step + self.prefill_token * step.num_tokens + self.prefill_pair * pairs
+            seconds = self.prefill_step + self.prefill_token * step.num_tokens + self.prefill_pair * step.num_pairs
         else:
-            seconds = self.decode_step + self.decode_token * step.num_tokens + self.decode_pair * pairs
+            seconds = self.decode_step + self.decode_token * step.num_tokens + self.decode_pair * step.num_pairs
         return seconds + self.adapter_switch * switched + self.preemption * step.num_preempted
 
 
