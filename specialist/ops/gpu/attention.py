@@ -4,6 +4,7 @@ A context is attended in tiles of TILE tokens. Each tile has its own softmax; th
 last. That order depends neither on the batch, nor on how many tiles a kernel computes side by side.
 """
 
+from math import gcd
 from typing import Any
 
 import torch
@@ -18,22 +19,31 @@ SIDE = tl.constexpr(4)  # tiles that a program of the decode kernel computes sid
 
 
 @triton.jit
-def _turned(
-    qkv, token, kv_head, q_norm, k_norm, eps, cos, sin,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, NORMED: tl.constexpr, ROWS: tl.constexpr,
+def _heads(
+    qkv, token, kv_head,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Return both halves, [ROWS, D / 2], of the heads that share a KV head: the queries, then the key, after norm and
-    rope. Every kernel uses this shape, so that sums have the same order."""
+    """Return both halves, [ROWS, D / 2], of the heads that share a KV head: the queries, then the key."""
     GROUP: tl.constexpr = HEADS // KV_HEADS
     HALF: tl.constexpr = D // 2
-    MODEL: tl.constexpr = qkv.dtype.element_ty
     each, columns = tl.arange(0, ROWS), tl.arange(0, HALF)
     head = tl.where(each < GROUP, kv_head * GROUP + each, HEADS + kv_head)
     kept = (each <= GROUP)[:, None]
     at = qkv + token.to(tl.int64) * ((HEADS + 2 * KV_HEADS) * D) + head[:, None] * D + columns[None, :]
-    one = tl.load(at, mask=kept, other=0.0).to(tl.float32)
-    two = tl.load(at + HALF, mask=kept, other=0.0).to(tl.float32)
+    return tl.load(at, mask=kept, other=0.0), tl.load(at + HALF, mask=kept, other=0.0)
+
+
+@triton.jit
+def _turn(
+    one, two, q_norm, k_norm, eps, cos, sin,
+    GROUP: tl.constexpr, D: tl.constexpr, NORMED: tl.constexpr, MODEL: tl.constexpr,
+):  # fmt: skip
+    """Norm and rotate what `_heads` returns. Every kernel uses its shape, so that sums have the same order."""
+    ROWS: tl.constexpr = one.shape[0]
+    HALF: tl.constexpr = D // 2
+    one, two = one.to(tl.float32), two.to(tl.float32)
     if NORMED:
+        each, columns = tl.arange(0, ROWS), tl.arange(0, HALF)
         is_key = (each == GROUP)[:, None]
         gain = tl.where(is_key, tl.load(k_norm + columns)[None, :], tl.load(q_norm + columns)[None, :])
         k_gain_two, q_gain_two = tl.load(k_norm + HALF + columns), tl.load(q_norm + HALF + columns)
@@ -49,28 +59,38 @@ def _turned(
 def _write(
     qkv, q_norm, k_norm, turns, positions, slots, q_out, k_cache, v_cache, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, NORMED: tl.constexpr, ROWS: tl.constexpr,
-    CHAINED: tl.constexpr,
+    SHARE: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
+    """One token, and SHARE of the KV heads: all are loaded before the first is stored."""
     start(CHAINED)
-    token, kv_head = tl.program_id(0), tl.program_id(1)
+    token, first = tl.program_id(0), tl.program_id(1) * SHARE
     GROUP: tl.constexpr = HEADS // KV_HEADS
     HALF: tl.constexpr = D // 2
-    each, columns = tl.arange(0, ROWS), tl.arange(0, HALF)
+    MODEL: tl.constexpr = k_cache.dtype.element_ty
+    each, columns, wide = tl.arange(0, ROWS), tl.arange(0, HALF), tl.arange(0, D)
+    slot = tl.load(slots + token).to(tl.int64)
     angle = turns + tl.load(positions + token).to(tl.int64) * D + columns
     cos, sin = tl.load(angle)[None, :], tl.load(angle + HALF)[None, :]
     wait(CHAINED)
-    one, two = _turned(qkv, token, kv_head, q_norm, k_norm, eps, cos, sin, HEADS, KV_HEADS, D, NORMED, ROWS)
-    if q_out is not None:
-        at = q_out + (token.to(tl.int64) * HEADS + kv_head * GROUP + each)[:, None] * D + columns[None, :]
-        tl.store(at, one, mask=(each < GROUP)[:, None])
-        tl.store(at + HALF, two, mask=(each < GROUP)[:, None])
-    at = (tl.load(slots + token).to(tl.int64) * KV_HEADS + kv_head) * D
-    here = k_cache + at + (each[:, None] * 0 + columns[None, :])
-    tl.store(here, one, mask=(each == GROUP)[:, None])
-    tl.store(here + HALF, two, mask=(each == GROUP)[:, None])
-    wide = tl.arange(0, D)
-    value = tl.load(qkv + token.to(tl.int64) * ((HEADS + 2 * KV_HEADS) * D) + (HEADS + KV_HEADS + kv_head) * D + wide)
-    tl.store(v_cache + at + wide, value)
+    loaded = ()
+    for index in tl.static_range(SHARE):
+        one, two = _heads(qkv, token, first + index, HEADS, KV_HEADS, D, ROWS)
+        own = qkv + token.to(tl.int64) * ((HEADS + 2 * KV_HEADS) * D) + (HEADS + KV_HEADS + first + index) * D
+        loaded = loaded + (one, two, tl.load(own + wide))
+    for index in tl.static_range(SHARE):
+        one, two = _turn(
+            loaded[3 * index], loaded[3 * index + 1], q_norm, k_norm, eps, cos, sin, GROUP, D, NORMED, MODEL
+        )
+        if q_out is not None:
+            head = (first + index) * GROUP + each
+            at = q_out + (token.to(tl.int64) * HEADS + head)[:, None] * D + columns[None, :]
+            tl.store(at, one, mask=(each < GROUP)[:, None])
+            tl.store(at + HALF, two, mask=(each < GROUP)[:, None])
+        at = (slot * KV_HEADS + first + index) * D
+        here = k_cache + at + (each[:, None] * 0 + columns[None, :])
+        tl.store(here, one, mask=(each == GROUP)[:, None])
+        tl.store(here + HALF, two, mask=(each == GROUP)[:, None])
+        tl.store(v_cache + at + wide, loaded[3 * index + 2])
 
 
 def norm_rope_write(
@@ -91,12 +111,16 @@ def norm_rope_write(
     kv_heads, head_dim = k_cache.shape[2:]
     heads = qkv.shape[1] // head_dim - 2 * kv_heads
     q_norm, k_norm = norms or (None, None)
-    launch: Any = _write[(len(qkv), kv_heads)]
+    share = gcd(kv_heads, _MOST_SHARED)
+    launch: Any = _write[(len(qkv), kv_heads // share)]
     launch(
         qkv, q_norm, k_norm, turns, positions, slots, q_out, k_cache, v_cache, eps,
         HEADS=heads, KV_HEADS=kv_heads, D=head_dim, NORMED=norms is not None, ROWS=_rows(heads // kv_heads),
-        CHAINED=chained, num_warps=4, launch_pdl=chained, **EXACT,
+        SHARE=share, CHAINED=chained, num_warps=4, launch_pdl=chained, **EXACT,
     )  # fmt: skip
+
+
+_MOST_SHARED = 4  # KV heads of a program of `_write`
 
 
 def _rows(group: int) -> int:
@@ -181,7 +205,8 @@ def _decode(
         cos, sin = tl.load(angle)[None, :], tl.load(angle + HALF)[None, :]
         block = tl.load(table + position // BLOCK_SIZE).to(tl.int64)
         wait(CHAINED)
-        one, two = _turned(qkv, row, kv_head, q_norm, k_norm, eps, cos, sin, HEADS, KV_HEADS, D, NORMED, ROWS)
+        one, two = _heads(qkv, row, kv_head, HEADS, KV_HEADS, D, ROWS)
+        one, two = _turn(one, two, q_norm, k_norm, eps, cos, sin, GROUP, D, NORMED, MODEL)
         if owners is None:
             if lane == (num_steps - 1) % LANES:  # this program attends to the new token
                 slot = ((block * BLOCK_SIZE + position % BLOCK_SIZE) * KV_HEADS + kv_head) * D
