@@ -162,7 +162,8 @@ def test_attention_equals_the_reference_and_has_the_same_bits_in_any_batch(
         (blocks[0], blocks[1]),
         starts.to(DEVICE),
         lens.to(DEVICE),
-        tables.to(DEVICE),
+        wide.to(DEVICE),
+        widths,
         written_k,
         written_v,
         out,
@@ -205,14 +206,23 @@ def test_prompts_in_chunks_have_the_same_bits_as_whole_prompts() -> None:
     def attend(first: int, stop: int) -> Tensor:
         starts = torch.tensor([0, stop - first], dtype=torch.int32)
         rows, firsts = prompt_attention.query_blocks(starts.tolist(), heads // kv_heads)
-        blocks = (
-            torch.tensor(rows, dtype=torch.int32, device=DEVICE),
-            torch.tensor(firsts, dtype=torch.int32, device=DEVICE),
+        blocks = (  # and two programs that have nothing to do
+            torch.tensor([*rows, 0, 0], dtype=torch.int32, device=DEVICE),
+            torch.tensor([*firsts, stop - first, 1 << 30], dtype=torch.int32, device=DEVICE),
         )
         lens = torch.tensor([stop], dtype=torch.int32, device=DEVICE)
+        widths = torch.tensor([tables.shape[1]], dtype=torch.int32, device=DEVICE)
         out = torch.full((stop - first, heads, head_dim), torch.nan, dtype=SHORT, device=DEVICE)
         return prompt_attention.attend(
-            q[first:stop].contiguous(), blocks, starts.to(DEVICE), lens, tables.to(DEVICE), k_cache, v_cache, out
+            q[first:stop].contiguous(),
+            blocks,
+            starts.to(DEVICE),
+            lens,
+            tables.to(DEVICE),
+            widths,
+            k_cache,
+            v_cache,
+            out,
         )
 
     whole = attend(0, length)

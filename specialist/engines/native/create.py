@@ -187,6 +187,7 @@ def _gpu(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice,
         device=settings.device,
         dtype=dtype,
         adapter_pages=pages,
+        most_prompt=settings.max_tokens,
     )
     if is_fitted:
         _fit(decoder, settings, adapters=bytes_of_pages(pages, size))

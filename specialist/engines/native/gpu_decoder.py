@@ -1,7 +1,7 @@
 """The model on an NVIDIA GPU, in Triton kernels. A step of few tokens runs as CUDA graphs."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,13 +13,14 @@ from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.gpu_adapters import DOWN, GATE_UP, MOST_PAGES, OUT, QKV, GpuAdapters, Placed, Stack
 from specialist.engines.native.gpu_draws import Drawn, Draws, Known
 from specialist.engines.native.gpu_engine import DecodeRow, DecodeRows
+from specialist.engines.native.gpu_graphs import GraphName, Graphs
 from specialist.engines.native.gpu_inputs import (
     AdapterInputs,
     FlatInputs,
     num_attended,
     pages_of_tokens,
-    send_together,
 )
+from specialist.engines.native.gpu_prompts import CapturedInputs, PromptInputs, on_block_0, send_prompts
 from specialist.engines.native.gpu_shaping import Shaper
 from specialist.engines.native.shaped_draw import Shaped, can_shape
 from specialist.engines.native.torch_decoder import TorchDecoder
@@ -34,15 +35,6 @@ _LEAST_FLAT = 8  # the fewest rows for which a flat step has graphs
 _MOST_ATTENDED = 1 << 17  # by all tokens of a flat step: each reads its context, which a prompt's tokens share
 _PROMPTS = (1, 8, 16, 32, 64, 128, 256)  # numbers of tokens for which a prompt has kernels of its own
 _MOST_MATRICES, _MOST_RANKS = 3, MAX_STACK * MAX_RANK  # of a group, and of a row's adapters together
-
-
-class _GraphName(NamedTuple):
-    """What a graph computes: a decode step; the layers of a flat step, or its logits and draws; or draws from changed
-    distributions, without and with top-k."""
-
-    kind: Literal["decode", "flat", "outputs", "shaped", "shaped with k"]
-    rows: int
-    changed: frozenset[int] = frozenset()  # groups of matrices that adapters change
 
 
 def why_unsupported(config: ModelConfig) -> str | None:
@@ -84,9 +76,11 @@ class GpuDecoder(TorchDecoder):
         dtype: torch.dtype,
         buckets: Sequence[int] = BUCKETS,
         adapter_pages: int = MOST_PAGES,
+        most_prompt: int = 0,
     ) -> None:
         """`buckets`: for how many rows graphs are captured, ascending. `adapter_pages`: how much of adapters stays in
-        memory, in pages of 16 ranks. Raises ValueError if the kernels cannot compute this model."""
+        memory, in pages of 16 ranks. `most_prompt`: steps of up to so many tokens run as graphs, too. Raises ValueError
+        if the kernels cannot compute this model."""
         config = checkpoint.config
         if why := why_unsupported(config):
             raise ValueError(why)
@@ -129,7 +123,11 @@ class GpuDecoder(TorchDecoder):
         self.adapters = GpuAdapters(config, adapter_pages, self.device, dtype)
         self._adapter_inputs = AdapterInputs(self.adapters.num_pages, self.device)
         self._low = self._empty(self.most_rows * _MOST_MATRICES * _MOST_RANKS)
-        self._graphs: dict[_GraphName, torch.cuda.CUDAGraph] = {}
+        self._graphs = Graphs(self.device, self._compute)
+        self._captured: CapturedInputs | None = None
+        if most_prompt:
+            self._captured = CapturedInputs(most_prompt, most_blocks, config.group, self.device)
+            self._prompt_normed = self._empty(most_prompt, config.hidden_size)
         if self.device.type == "cuda":
             self._prepare(frozenset())
 
@@ -161,39 +159,32 @@ class GpuDecoder(TorchDecoder):
         kept, stream = self._draws.both.clone(), torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
-            self._flat_inputs.send(_on_block_0(1, self.block_size), (0.0,), (0.0,))
+            self._flat_inputs.send(on_block_0(1, self.block_size), (0.0,), (0.0,))
             for bucket in reversed(self._buckets):
                 self._inputs.send(DecodeRows.of([DecodeRow(0, -1, 0, [0])]), bucket, self.block_size)
-                self._capture(_GraphName("decode", bucket, changed), stream)
+                self._graphs.capture(GraphName("decode", bucket, changed), stream)
                 if bucket in self._flat_buckets:
-                    self._capture(_GraphName("flat", bucket, changed), stream)
+                    self._graphs.capture(GraphName("flat", bucket, changed), stream)
                 if not changed:
-                    self._capture(_GraphName("outputs", bucket), stream)
-                    self._capture(_GraphName("shaped", bucket), stream)
-                    self._capture(_GraphName("shaped with k", bucket), stream)
+                    self._graphs.capture(GraphName("outputs", bucket), stream)
+                    self._graphs.capture(GraphName("shaped", bucket), stream)
+                    self._graphs.capture(GraphName("shaped with k", bucket), stream)
+            if self._captured is not None and not changed:
+                self._capture_prompts(self._captured, stream)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         for count in _PROMPTS:
-            self._prefill(_on_block_0(count, self.block_size), placed)
+            self._prefill(on_block_0(count, self.block_size), placed)
         logits = torch.zeros((1, self.config.vocab_size), device=self.device)
         for top_k in (0, 1):
             self._shaper.draw(logits, [Shaped(Sampling(1.0, top_k), 0.0, (0,), 1, frozenset())])
         self._draws.both.copy_(kept)
         torch.cuda.synchronize(self.device)
 
-    def _capture(self, name: _GraphName, stream: torch.cuda.Stream) -> None:
-        self._compute(name)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            self._compute(name)
-        self._graphs[name] = graph
+    def _capture_prompts(self, captured: CapturedInputs, stream: torch.cuda.Stream) -> None:
+        captured.send(on_block_0(MOST_ROWS + 1, self.block_size), captured.buckets[-1])
+        self._graphs.capture_together((GraphName("prompt", each) for each in reversed(captured.buckets)), stream)
 
-    def _replay(self, name: _GraphName) -> None:
-        if self.device.type == "cuda":
-            self._graphs[name].replay()
-        else:
-            self._compute(name)
-
-    def _compute(self, name: _GraphName) -> None:
+    def _compute(self, name: GraphName) -> None:
         if name.kind == "decode":
             self._decode(name.rows, name.changed)
         elif name.kind == "flat":
@@ -201,6 +192,8 @@ class GpuDecoder(TorchDecoder):
         elif name.kind == "outputs":
             picked = norm.embed(self._flat_inputs.outputs, self._normed, self._hidden[: name.rows])
             self._draw_from(picked, self._flat_inputs.temperatures, self._flat_inputs.uniforms)
+        elif name.kind == "prompt" and self._captured is not None:
+            self._run_prompt(self._captured.inputs(name.rows), self._prompt_normed[: name.rows], None)
         else:
             self._draw_shaped(name.rows, has_k=name.kind == "shaped with k")
 
@@ -319,7 +312,7 @@ class GpuDecoder(TorchDecoder):
         bucket = self._bucket(rows.count)
         placed = self._place(rows.adapters)
         self._inputs.send(rows, bucket, self.block_size)
-        self._replay(_GraphName("decode", bucket, self._send_pages(placed)))
+        self._graphs.replay(GraphName("decode", bucket, self._send_pages(placed)))
         if any(rows.shaped):
             is_known = [source < 0 for source in rows.sources]
             self._draw_changed(list(zip(rows.shaped, rows.positions, is_known, strict=True)))
@@ -328,7 +321,7 @@ class GpuDecoder(TorchDecoder):
         """Draw again where the distribution changes; rows as `Slots.place` takes them."""
         bucket = self._bucket(len(rows))
         has_k = self._shaper.place(rows, bucket)
-        self._replay(_GraphName("shaped with k" if has_k else "shaped", bucket))
+        self._graphs.replay(GraphName("shaped with k" if has_k else "shaped", bucket))
 
     def _run_flat(
         self, batch: StepBatch, stacks: Sequence[Stack], temperatures: Sequence[float], uniforms: Sequence[float]
@@ -338,9 +331,9 @@ class GpuDecoder(TorchDecoder):
         placed = self._place(stacks)
         self._flat_inputs.send(batch, temperatures, uniforms)
         changed = self._send_pages(None if placed is None else pages_of_tokens(batch, placed))
-        self._replay(_GraphName("flat", bucket, changed))
+        self._graphs.replay(GraphName("flat", bucket, changed))
         if num_outputs:
-            self._replay(_GraphName("outputs", self._bucket(num_outputs)))
+            self._graphs.replay(GraphName("outputs", self._bucket(num_outputs)))
 
     def _send_pages(self, placed: Placed | None) -> frozenset[int]:
         """Return the groups of matrices that adapters change."""
@@ -355,10 +348,10 @@ class GpuDecoder(TorchDecoder):
         if placed is None:
             return None
         if len(self._adapter_inputs.rows.pages) <= self.adapters.num_pages:  # graphs use memory that was given back
-            self._graphs = {name: graph for name, graph in self._graphs.items() if not name.changed}
+            self._graphs.drop_changed()
             self._adapter_inputs = AdapterInputs(self.adapters.num_pages, self.device)
         changed = frozenset(self.adapters.a)
-        if self.device.type == "cuda" and _GraphName("decode", self._buckets[0], changed) not in self._graphs:
+        if self.device.type == "cuda" and GraphName("decode", self._buckets[0], changed) not in self._graphs:
             self._prepare(changed, Placed(placed.pages, (0,), (max(placed.counts),)))
         return placed
 
@@ -415,11 +408,8 @@ class GpuDecoder(TorchDecoder):
         """Return the logits, and whether they are drawn from."""
         count, num_outputs = len(batch.tokens), len(batch.outputs)
         if count == num_outputs == len(batch.context_lens) <= self.most_rows:
-            tables = batch.block_tables.numpy()
-            fields = zip(batch.tokens.tolist(), batch.positions.tolist(), tables, strict=True)
-            draws = zip(temperatures, uniforms, stacks, strict=True)
-            each = zip(fields, draws, strict=True)
-            self._run_decode(DecodeRows.of(DecodeRow(*known[:1], -1, *known[1:], *draw) for known, draw in each))
+            known = batch.tokens.tolist(), [-1] * count, batch.positions.tolist(), list(batch.block_tables.numpy())
+            self._run_decode(DecodeRows(*known, temperatures, uniforms, stacks, [None] * count))
         elif count <= self.most_rows and num_attended(batch) <= _MOST_ATTENDED:
             self._run_flat(batch, stacks, temperatures, uniforms)
         else:
@@ -428,28 +418,40 @@ class GpuDecoder(TorchDecoder):
         return self._logits[:num_outputs], True
 
     def _prefill(self, batch: StepBatch, placed: Placed | None) -> Tensor:
-        config, eps, count = self.config, self.config.norm_eps, len(batch.tokens)
+        count, num_outputs = len(batch.tokens), len(batch.outputs)
+        bucket = None if placed is not None or self._captured is None else self._captured.bucket(batch)
+        if self._captured is not None and bucket is not None:
+            self._captured.send(batch, bucket)
+            inputs = self._captured.inputs(bucket)
+            self._graphs.replay(GraphName("prompt", bucket))
+            normed = self._prompt_normed
+        else:
+            inputs = send_prompts(batch, self.config.group, self.device, placed)
+            normed = self._empty(count, self.config.hidden_size)
+            self._run_prompt(inputs, normed, placed)
+        self._final = normed[:count]
+        logits = torch.empty((num_outputs, self.config.vocab_size), device=self.device)
+        if num_outputs == 0:
+            return logits
+        picked = normed.index_select(0, inputs.outputs[:num_outputs])
         chained = self.device.type == "cuda"
-        blocks = prompt_attention.query_blocks(batch.query_start.tolist(), config.group)
-        tokens, positions, slots, starts, contexts, outputs, rows, firsts, tables, *own = send_together(
-            self.device,
-            *(batch.tokens, batch.positions, batch.slots, batch.query_start, batch.context_lens, batch.outputs),
-            *(torch.tensor(part, dtype=torch.int32) for part in blocks),
-            batch.block_tables.flatten(),
-            *_own_pages(batch, placed),
-        )
+        return quantised.multiply(picked, self._head_matrix, self._workspace, logits, chained=chained)
+
+    def _run_prompt(self, inputs: PromptInputs, normed: Tensor, placed: Placed | None) -> None:
+        """Write the final hidden states of the tokens, normed, to `normed`."""
+        config, eps, count = self.config, self.config.norm_eps, len(normed)
+        chained = self.device.type == "cuda"
         ranks = max(placed.counts) * low_rank.RANKS.value if placed else 0
         low = self._empty(count * _MOST_MATRICES * ranks)
-        tables = tables.view(batch.block_tables.shape)
-        hidden = quantised.embed(tokens, self._table, self._empty(count, config.hidden_size))
-        normed, qkv = torch.empty_like(hidden), self._empty(count, config.q_size + 2 * config.kv_size)
+        hidden = quantised.embed(inputs.tokens, self._table, self._empty(count, config.hidden_size))
+        qkv = self._empty(count, config.q_size + 2 * config.kv_size)
         q, mixed = (self._empty(count, config.num_heads, config.head_dim) for _ in range(2))
         inner = self._empty(count, config.intermediate_size)
 
         def product(x: Tensor, matrix: _Projection, out: Tensor, *, adds: bool, gated: bool = False) -> None:
             terms = None
             if placed is not None and matrix.group in self.adapters.a:
-                terms = self._terms(index, matrix.group, low_rank.Rows(*own), low, count, ranks)
+                terms = self._terms(index, matrix.group, low_rank.Rows(*inputs.pages), low, count, ranks)
                 low_rank.shrink(
                     x, self.adapters.a[matrix.group][index], terms.rows, terms.low,
                     most_pages=len(placed.pages), chained=chained,
@@ -463,32 +465,13 @@ class GpuDecoder(TorchDecoder):
             caches = self.k_cache[index], self.v_cache[index]
             norm.rms_norm(hidden, layer.attn_norm, eps, normed, chained=chained)
             product(normed, matrices.qkv, qkv, adds=False)
-            attention.norm_rope_write(qkv, layer.qk_norms, eps, self._turns, positions, slots, q, *caches)
-            prompt_attention.attend(q, (rows, firsts), starts, contexts, tables, *caches, mixed, layer.window)
+            attention.norm_rope_write(qkv, layer.qk_norms, eps, self._turns, inputs.positions, inputs.slots, q, *caches)
+            prompt_attention.attend(
+                q, (inputs.rows, inputs.firsts), inputs.starts, inputs.contexts, inputs.tables, inputs.widths,
+                *caches, mixed, layer.window,
+            )  # fmt: skip
             product(mixed.flatten(1), matrices.o, hidden, adds=True)
             norm.rms_norm(hidden, layer.mlp_norm, eps, normed, chained=chained)
             product(normed, matrices.gate_up, inner, adds=False, gated=True)
             product(inner, matrices.down, hidden, adds=True)
-        self._final = norm.rms_norm(hidden, self._norm, eps, normed, chained=chained)
-        if len(outputs) == 0:
-            return torch.empty(0, config.vocab_size, device=self.device)
-        logits = torch.empty((len(outputs), config.vocab_size), device=self.device)
-        return quantised.multiply(
-            normed.index_select(0, outputs), self._head_matrix, self._workspace, logits, chained=chained
-        )
-
-
-def _on_block_0(count: int, block_size: int) -> StepBatch:
-    """Return a prompt of so many tokens on block 0, with a sample."""
-    zeros, one = torch.zeros(count, dtype=torch.int32), torch.tensor([count], dtype=torch.int32)
-    starts = torch.tensor([0, count], dtype=torch.int32)
-    tables = torch.zeros((1, -(-count // block_size)), dtype=torch.int32)
-    return StepBatch(zeros, zeros, zeros, starts, one, tables, one - 1)
-
-
-def _own_pages(batch: StepBatch, placed: Placed | None) -> list[Tensor]:
-    """Return the pages, and for each token those of its row."""
-    if placed is None:
-        return []
-    pages, *each = pages_of_tokens(batch, placed)
-    return [torch.tensor(values, dtype=torch.int32) for values in ((len(pages), *pages), *each)]
+        norm.rms_norm(hidden, self._norm, eps, normed, chained=chained)

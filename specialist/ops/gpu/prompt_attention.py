@@ -19,22 +19,24 @@ def _blocks(table, begin, last, BLOCK_SIZE: tl.constexpr):
     return tl.load(table + tl.minimum(begin + tl.arange(0, TILE), last) // BLOCK_SIZE)
 
 
-@triton.jit(do_not_specialize=["width"])
+@triton.jit
 def _prefill(
-    q, block_rows, block_firsts, query_start, context_lens, tables, width, k_cache, v_cache, out, scale,
+    q, block_rows, block_firsts, query_start, context_lens, tables, widths, k_cache, v_cache, out, scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, WINDOW: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
-    """QUERIES tokens of one row, and the heads that share a KV head. The blocks of a tile are looked up while the tile
-    before is computed, so that loads of keys and values can run ahead."""
+    """QUERIES tokens of one row, and the heads that share a KV head; nothing if the row ends before. The blocks of a
+    tile are looked up while the tile before is computed, so that loads of keys and values can run ahead."""
     GROUP: tl.constexpr = HEADS // KV_HEADS
     pid = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest contexts of a prompt first
     kv_head = tl.program_id(1)
     row = tl.load(block_rows + pid)
     first = tl.load(block_firsts + pid)
     ends = tl.load(query_start + row + 1)
+    if first >= ends:
+        return
     context = tl.load(context_lens + row)
-    table = tables + row.to(tl.int64) * width
+    table = tables + row.to(tl.int64) * tl.load(widths)
     each = tl.arange(0, ROWS)
     token = first + each // GROUP
     head = kv_head * GROUP + each % GROUP
@@ -78,9 +80,14 @@ def _prefill(
     tl.store(out + place, (mixed / total).to(out.dtype.element_ty), mask=kept[:, None])
 
 
+def queries(group: int) -> int:
+    """Return how many tokens a program of `attend` takes, if so many heads share a KV head."""
+    return max(1, _QUERY_ROWS // group)
+
+
 def query_blocks(query_start: list[int], group: int) -> tuple[list[int], list[int]]:
     """Return, for each program of `attend`, its row and its first token."""
-    size = max(1, _QUERY_ROWS // group)
+    size = queries(group)
     rows, firsts = [], []
     for row in range(len(query_start) - 1):
         for first in range(query_start[row], query_start[row + 1], size):
@@ -98,21 +105,23 @@ def attend(
     query_start: Tensor,
     context_lens: Tensor,
     tables: Tensor,
+    widths: Tensor,
     k_cache: Tensor,
     v_cache: Tensor,
     out: Tensor,
     window: int | None = None,
 ) -> Tensor:
-    """The same as `reference.layers.attend`, for rows of any number of tokens. `blocks`: see `query_blocks`. All
-    integers are int32 on the device."""
+    """The same as `reference.layers.attend`, for rows of any number of tokens. `blocks`: see `query_blocks`. `tables`
+    holds the rows' block tables, one after the other, each of `widths[0]` blocks. All integers are int32 on the
+    device."""
     _, block_size, kv_heads, head_dim = k_cache.shape
     heads = q.shape[1]
     group = heads // kv_heads
     rows = max(triton.next_power_of_2(group), _QUERY_ROWS)
     launch: Any = _prefill[(len(blocks[0]), kv_heads)]
     launch(
-        q, *blocks, query_start, context_lens, tables, tables.shape[1], k_cache, v_cache, out, head_dim**-0.5 * LOG2E,
+        q, *blocks, query_start, context_lens, tables, widths, k_cache, v_cache, out, head_dim**-0.5 * LOG2E,
         HEADS=heads, KV_HEADS=kv_heads, D=head_dim, WINDOW=window or 0, BLOCK_SIZE=block_size, ROWS=rows,
-        QUERIES=max(1, _QUERY_ROWS // group), num_warps=4, **EXACT,
+        QUERIES=queries(group), num_warps=4, **EXACT,
     )  # fmt: skip
     return out
