@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from bench import random_models
 from bench.engine import EngineOptions, measure_engine
@@ -198,10 +197,10 @@ class TimedMemory(Memory):
 
         return SimpleNamespace(wait=wait)
 
-    def forward_mixed(self, batch: Any, stacks: Any) -> torch.Tensor:
-        logits = super().forward_mixed(batch, stacks)
+    def launch_batch(self, batch: Any, *others: Any) -> Any:
+        found = super().launch_batch(batch, *others)
         self.busy_until = max(self.busy_until, self.clock.now()) + 1e-5 * len(batch.tokens)
-        return logits
+        return found
 
     def wait_until(self, time: float) -> None:
         self.clock.sleep(max(0.0, time - self.clock.now()))
