@@ -415,11 +415,8 @@ class GpuDecoder(TorchDecoder):
         """Return the logits, and whether they are drawn from."""
         count, num_outputs = len(batch.tokens), len(batch.outputs)
         if count == num_outputs == len(batch.context_lens) <= self.most_rows:
-            tables = batch.block_tables.numpy()
-            fields = zip(batch.tokens.tolist(), batch.positions.tolist(), tables, strict=True)
-            draws = zip(temperatures, uniforms, stacks, strict=True)
-            each = zip(fields, draws, strict=True)
-            self._run_decode(DecodeRows.of(DecodeRow(*known[:1], -1, *known[1:], *draw) for known, draw in each))
+            known = batch.tokens.tolist(), [-1] * count, batch.positions.tolist(), list(batch.block_tables.numpy())
+            self._run_decode(DecodeRows(*known, temperatures, uniforms, stacks, [None] * count))
         elif count <= self.most_rows and num_attended(batch) <= _MOST_ATTENDED:
             self._run_flat(batch, stacks, temperatures, uniforms)
         else:
