@@ -1,12 +1,10 @@
 """The engine bench beside a peer from a folder, with a stand-in for vLLM; random models; the costs of GPU steps."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from bench import random_models
 from bench.engine import EngineOptions, measure_engine
@@ -18,7 +16,7 @@ from bench.random_models import SHAPES, random_model
 from bench.timing import Findings
 from kvpool import BlockPool
 from octet.clock import ManualClock
-from specialist.engines.native.gpu_engine import DecodeRow, GpuEngine
+from specialist.engines.native.gpu_engine import DecodeRows, GpuEngine
 from specialist.engines.sim.engine import cost_model_from_json
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig
 from specialist.scheduling.step import FixedBudget
@@ -187,7 +185,7 @@ class TimedMemory(Memory):
         super().__init__(num_blocks=400, block_size=4)
         self.clock, self.busy_until = clock, 0.0
 
-    def launch(self, rows: Sequence[DecodeRow]) -> Any:
+    def launch(self, rows: DecodeRows) -> Any:
         found = super().launch(rows)
         self.clock.sleep(HOST)
         self.busy_until = end = max(self.busy_until, self.clock.now()) + STEP
@@ -198,10 +196,10 @@ class TimedMemory(Memory):
 
         return SimpleNamespace(wait=wait)
 
-    def forward_mixed(self, batch: Any, stacks: Any) -> torch.Tensor:
-        logits = super().forward_mixed(batch, stacks)
+    def launch_batch(self, batch: Any, *others: Any) -> Any:
+        found = super().launch_batch(batch, *others)
         self.busy_until = max(self.busy_until, self.clock.now()) + 1e-5 * len(batch.tokens)
-        return logits
+        return found
 
     def wait_until(self, time: float) -> None:
         self.clock.sleep(max(0.0, time - self.clock.now()))
