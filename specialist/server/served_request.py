@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,9 @@ class AnswerChunk(NamedTuple):
         logprobs = sum(_LOGPROB_BYTES * (1 + len(each.top)) for each in self.logprobs)
         numbers = len(self.tokens) + len(self.embedding)
         return len(self.text.encode()) + calls + _TOKEN_BYTES * numbers + logprobs
+
+
+_NOTHING = AnswerChunk("")
 
 
 class RequestUsage(NamedTuple):
@@ -92,8 +95,9 @@ class PromptEmbedding:
         return [float(value) for value in self._total / length]
 
 
-RequestUpdate = Enqueued | AnswerChunk | RequestUsage | Refusal
-"""A request's updates: Enqueued, chunks and usage, in this order. A refusal may come at any point and is the last."""
+RequestUpdate = Enqueued | AnswerChunk | Emitted | RequestUsage | Refusal
+"""A request's updates: Enqueued, chunks and usage, in this order. A refusal may come at any point and is the last. If
+only the length or a token can end an answer, its tokens come as the scheduler emitted them and become chunks later."""
 
 
 class AnswerText:
@@ -108,6 +112,7 @@ class AnswerText:
         self._detokenizer = detokenizer
         self._stops = StopStrings(stops)
         self._min_tokens = min_tokens
+        self.is_plain = not stops and reader is None  # whether text and tokens may be separated in larger pieces
         self.num_tokens = 0
 
     @property
@@ -116,6 +121,9 @@ class AnswerText:
 
     def push(self, tokens: Sequence[int], logprobs: Sequence[SampledLogprobs] = ()) -> AnswerChunk:
         """Return the new chunk. Tokens after a stop string are dropped."""
+        if self.is_plain:
+            self.num_tokens += len(tokens)
+            return AnswerChunk(self._detokenizer.push(tokens), tuple(tokens), tuple(logprobs))
         text, num_taken = "", 0
         for token in tokens:
             if self._stops.stop_string is not None:
@@ -147,14 +155,25 @@ class AnswerText:
 
 class OutputStream:
     """Updates that wait to be sent to one caller. Adjacent chunks are merged. If the caller reads too slowly, its
-    request is cancelled, so that memory is bounded. Used only on the event loop."""
+    request is cancelled, so that memory is bounded. Used only on the event loop, except `is_due`."""
 
-    def __init__(self, max_bytes: int, on_overflow: Callable[[], None], gap: float = 0.0) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        on_overflow: Callable[[], None],
+        gap: float = 0.0,
+        pull: Callable[[], object] | None = None,
+        num_streams: Callable[[], int] = lambda: 1,
+    ) -> None:
         """`on_overflow` is called once, when more than `max_bytes` wait. Chunks are sent at least `gap` seconds apart,
-        unless an update that is not a chunk arrives or more than half of `max_bytes` wait."""
+        unless an update that is not a chunk arrives or more than half of `max_bytes` wait. The gap grows with the number
+        of streams, as `widen_gap` says. `pull` puts the updates that the engine's thread keeps; it is called when the
+        gap has passed."""
         self._max_bytes = max_bytes
         self._on_overflow = on_overflow
         self._gap = gap
+        self._pull = pull
+        self._num_streams = num_streams
         self._loop = asyncio.get_running_loop()
         self._next_at = -inf
         self._timer: asyncio.TimerHandle | None = None
@@ -162,13 +181,15 @@ class OutputStream:
         self._num_bytes = 0
         self._ready = asyncio.Event()
         self.overflowed = False
+        self.is_due = True
+        """Whether a chunk would be sent at once: the gap has passed and nothing came. Any thread may read it."""
 
     def put(self, update: RequestUpdate) -> None:
-        if self.overflowed or update == AnswerChunk(""):
+        if self.overflowed or update == _NOTHING:
             return
         self._waiting.append(update)
-        if isinstance(update, AnswerChunk):
-            self._num_bytes += update.num_bytes
+        if isinstance(update, AnswerChunk | Emitted):
+            self._num_bytes += _num_bytes(update)
             self._schedule()
         else:
             self._ready.set()
@@ -192,24 +213,56 @@ class OutputStream:
             self._timer.cancel()
             self._timer = None
         if self._gap and self._num_bytes:
-            self._next_at = self._loop.time() + self._gap
+            self._next_at = self._loop.time() + widen_gap(self._gap, self._num_streams())
+            if self._pull is not None:
+                self.is_due = False
+                self._timer = self._loop.call_at(self._next_at, self._become_due)
         taken, self._waiting, self._num_bytes = self._waiting, [], 0
         return _merge_chunks(taken)
 
+    def _become_due(self) -> None:
+        self._timer = None
+        self.is_due = True  # before the pull: the engine's thread puts a report first and reads this then
+        if self._pull is not None:
+            self._pull()
+        if self._waiting:
+            self._ready.set()
+
+
+_UNCROWDED = 16  # streams with the gap as configured
+_WIDEST = 4  # times the configured gap
+
+
+def widen_gap(gap: float, num_streams: int) -> float:
+    """Return the seconds between two chunks while so many answers are streamed: their messages cost the replica as much
+    time as those of 16 streams, up to 4 times the configured gap."""
+    return gap * min(max(1.0, num_streams / _UNCROWDED), _WIDEST)
+
+
+def _num_bytes(update: AnswerChunk | Emitted) -> int:
+    if isinstance(update, AnswerChunk):
+        return update.num_bytes
+    logprobs = sum([1 + len(each.top) for each in update.logprobs]) if update.logprobs else 0
+    return _TOKEN_BYTES * len(update.tokens) + _LOGPROB_BYTES * logprobs
+
 
 def _merge_chunks(updates: list[RequestUpdate]) -> list[RequestUpdate]:
+    if len(updates) == 1:
+        return updates
     merged: list[RequestUpdate] = []
-    for is_chunk, group in groupby(updates, lambda update: isinstance(update, AnswerChunk)):
-        neighbours = list(group)
-        if not is_chunk or len(neighbours) == 1:
+    for kind, group in groupby(updates, type):
+        neighbours: list[Any] = list(group)
+        if len(neighbours) == 1 or kind not in (AnswerChunk, Emitted):
             merged += neighbours
             continue
-        chunks = [update for update in neighbours if isinstance(update, AnswerChunk)]
-        text = "".join(chunk.text for chunk in chunks)
-        tokens = tuple(token for chunk in chunks for token in chunk.tokens)
-        logprobs = tuple(logprob for chunk in chunks for logprob in chunk.logprobs)
-        calls = merge_call_parts(part for chunk in chunks for part in chunk.calls)
-        embedding = next((chunk.embedding for chunk in chunks if chunk.embedding), ())
+        tokens = tuple([token for each in neighbours for token in each.tokens])
+        logprobs = tuple([logprob for each in neighbours for logprob in each.logprobs])
+        if kind is Emitted:
+            merged.append(Emitted(neighbours[0].request_id, tokens, logprobs))
+            continue
+        text = "".join([chunk.text for chunk in neighbours])
+        calls = merge_call_parts(part for chunk in neighbours for part in chunk.calls)
+        embedding = next((chunk.embedding for chunk in neighbours if chunk.embedding), ())
         merged.append(AnswerChunk(text, tokens, logprobs, calls, embedding))
     return merged
 
@@ -256,6 +309,7 @@ class ServedRequest:
     # Written by the engine's thread.
     _admitted_at: float | None = None
     _first_token_at: float | None = None
+    _num_emitted: int = 0
     _last_token_at: float | None = None
     _num_hit_tokens: int = 0
     _miss_reason: ConversationMissReason = ""
@@ -281,7 +335,12 @@ class ServedRequest:
         self._times_preempted += 1
         self._preempted_at = at
 
-    def push_tokens(self, event: Emitted, now: float) -> AnswerChunk:
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has its first token."""
+        return self._first_token_at is not None
+
+    def push_tokens(self, event: Emitted, now: float) -> AnswerChunk | Emitted:
         self._last_token_at = now
         if self._first_token_at is None:
             self._first_token_at = now
@@ -289,13 +348,16 @@ class ServedRequest:
             self._preempted_seconds = (self._preempted_seconds or 0.0) + self._preempted_since_token
             self._preempted_since_token = None
         if self.embedding is not None:
-            return AnswerChunk("")  # the sampled token is not wanted
+            return _NOTHING  # the sampled token is not wanted
+        if self.answer.is_plain:
+            self._num_emitted += len(event.tokens)
+            return event
         return self.answer.push(event.tokens, event.logprobs)
 
     def finish_answer(self, event: Finished) -> AnswerChunk:
         """Return the rest of the answer: held-back text and calls, or the embedding."""
         if self.embedding is None:
-            return self.answer.finish()
+            return _NOTHING if self.answer.is_plain else self.answer.finish()
         is_complete = event.reason in ("stop", "length")
         return AnswerChunk("", embedding=tuple(self.embedding.normalized()) if is_complete else ())
 
@@ -308,7 +370,7 @@ class ServedRequest:
             reason=reason,
             stop_string=self.answer.stop_string,
             prompt_tokens=len(self.request.prompt),
-            completion_tokens=self.answer.num_tokens,
+            completion_tokens=self._num_emitted if self.answer.is_plain else self.answer.num_tokens,
             cache_hit_tokens=self._num_hit_tokens,
             miss_reason=self._miss_reason,
             times_preempted=self._times_preempted,
@@ -322,7 +384,9 @@ class ServedRequest:
             is_guide_exhausted=reason == "error" and event.detail.startswith(f"{GuideExhausted.__name__}:"),
         )
 
-    def to_wire(self, update: Enqueued | AnswerChunk | RequestUsage) -> wire.GenerateEvent:
+    def to_wire(self, update: Enqueued | AnswerChunk | Emitted | RequestUsage) -> wire.GenerateEvent:
+        if isinstance(update, Emitted):
+            update = self.answer.push(update.tokens, update.logprobs)
         if isinstance(update, AnswerChunk):
             return wire.GenerateEvent(chunk=_chunk(update, self.answer.spell))
         if isinstance(update, Enqueued):
@@ -392,6 +456,8 @@ def lane_to_wire(lane: Lane) -> wire.Lane:
 
 def _chunk(chunk: AnswerChunk, spell: Callable[[int], bytes]) -> wire.Chunk:
     """Build the message. Token texts are sent only with log probabilities."""
+    if not (chunk.logprobs or chunk.calls or chunk.embedding):
+        return wire.Chunk(text=chunk.text, token_ids=chunk.tokens)
     each = zip(chunk.tokens, chunk.logprobs, strict=False)
     logprobs = [_logprobs(token, likely, spell) for token, likely in each]
     calls = [

@@ -70,6 +70,7 @@ class GenerateHandler:
         self.counters = AdmissionCounters()
         self.state: ServingState = "warming"
         self.on_death: Callable[[], object] = lambda: None  # called once, when the engine has died
+        self.pull: Callable[[], object] | None = None  # delivers the reports that the engine's thread keeps
 
     @property
     def num_live(self) -> int:
@@ -116,7 +117,9 @@ class GenerateHandler:
         try:
             self._check_open()
             self._admit(served)
-            served.stream = OutputStream(self._settings.stream_bytes, cancel, self._settings.piece_gap)
+            served.stream = OutputStream(
+                self._settings.stream_bytes, cancel, self._settings.piece_gap, self.pull, self._live.__len__
+            )
         except BaseException:
             served.release()
             raise
