@@ -316,8 +316,9 @@ class PriceFit:
 
 
 def _minimize(matrix: list[list[float]], right: list[float]) -> Vector:
-    """Return the non-negative vector x that minimises x'Mx - 2b'x. M is symmetric and positive definite. Written out,
-    because this runs after every step: the best x is the solution for one subset of the unknowns, the others being 0."""
+    """Return the non-negative vector x that minimises x'Mx - 2b'x. M is symmetric and positive definite. The best x is
+    the solution for one subset of the unknowns, the others being 0. All are written out, because this runs after every
+    step."""
     (a, b, c), (_, d, e), (_, _, f) = matrix
     x, y, z = right
     share_b, share_c = b / a, c / a
@@ -345,7 +346,7 @@ def _minimize(matrix: list[list[float]], right: list[float]) -> Vector:
 
 
 def _solve_pair(a: float, b: float, d: float, x: float, y: float) -> tuple[float, float]:
-    """Solve the symmetric equations a u + b v = x and b u + d v = y. If rounding left no solution, return an invalid one."""
+    """Solve a u + b v = x and b u + d v = y. If rounding left no solution, return a negative one."""
     rest = d - b / a * b if a > 0 else 0.0
     if rest <= 0:
         return -1.0, -1.0

@@ -163,17 +163,16 @@ class OutputStream:
         on_overflow: Callable[[], None],
         gap: float = 0.0,
         pull: Callable[[], object] | None = None,
-        num_streams: Callable[[], int] = lambda: 1,
+        num_running: Callable[[], int] = lambda: 1,
     ) -> None:
         """`on_overflow` is called once, when more than `max_bytes` wait. Chunks are sent at least `gap` seconds apart,
-        unless an update that is not a chunk arrives or more than half of `max_bytes` wait. The gap grows with the number
-        of streams, as `widen_gap` says. `pull` puts the updates that the engine's thread keeps; it is called when the
-        gap has passed."""
+        unless an update that is not a chunk arrives or more than half of `max_bytes` wait; `widen_gap` says how much
+        more with many running requests. `pull` puts the updates that wait elsewhere. It is called after each gap."""
         self._max_bytes = max_bytes
         self._on_overflow = on_overflow
         self._gap = gap
         self._pull = pull
-        self._num_streams = num_streams
+        self._num_running = num_running
         self._loop = asyncio.get_running_loop()
         self._next_at = -inf
         self._timer: asyncio.TimerHandle | None = None
@@ -213,7 +212,7 @@ class OutputStream:
             self._timer.cancel()
             self._timer = None
         if self._gap and self._num_bytes:
-            self._next_at = self._loop.time() + widen_gap(self._gap, self._num_streams())
+            self._next_at = self._loop.time() + widen_gap(self._gap, self._num_running())
             if self._pull is not None:
                 self.is_due = False
                 self._timer = self._loop.call_at(self._next_at, self._become_due)
@@ -229,14 +228,14 @@ class OutputStream:
             self._ready.set()
 
 
-_UNCROWDED = 16  # streams with the gap as configured
-_WIDEST = 4  # times the configured gap
+_UNCROWDED = 16  # running requests
+_WIDEST = 4.0
 
 
-def widen_gap(gap: float, num_streams: int) -> float:
-    """Return the seconds between two chunks while so many answers are streamed: their messages cost the replica as much
-    time as those of 16 streams, up to 4 times the configured gap."""
-    return gap * min(max(1.0, num_streams / _UNCROWDED), _WIDEST)
+def widen_gap(gap: float, num_running: int) -> float:
+    """Return the seconds between two chunks of an answer while so many requests run. Beyond 16 requests, the gap grows
+    with their number, so that they send no more messages in all than 16 do; it is never more than 4 times as wide."""
+    return gap * min(max(1.0, num_running / _UNCROWDED), _WIDEST)
 
 
 def _num_bytes(update: AnswerChunk | Emitted) -> int:

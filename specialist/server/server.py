@@ -9,8 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import uvloop

@@ -61,6 +61,7 @@ class GenerateHandler:
         self._controller = publisher.controller
         self._places = places
         self._gate = AdmissionGate(publisher.controller, replica.scheduler, engine)
+        self._num_running = replica.scheduler.running.__len__
         self.memory = memory
         self._tracing = tracing
         self._live: dict[ServedRequest, ReplicaTrace | None] = {}
@@ -70,7 +71,7 @@ class GenerateHandler:
         self.counters = AdmissionCounters()
         self.state: ServingState = "warming"
         self.on_death: Callable[[], object] = lambda: None  # called once, when the engine has died
-        self.pull: Callable[[], object] | None = None  # delivers the reports that the engine's thread keeps
+        self.pull: Callable[[], object] | None = None  # delivers the reports that wait; None if none ever waits
 
     @property
     def num_live(self) -> int:
@@ -107,6 +108,7 @@ class GenerateHandler:
         served = self._preparer.validator.validate(message)
         self.memory.check(can_wait=served.shadow)
         # Refuse the request before it is tokenised if the queue is full and it outranks no request in it.
+        self._catch_up()
         now, seconds_left = self._clock.now(), context.time_remaining()
         refuse = self._controller.refuse_if_full(served.priority, now, shadow=served.shadow)
         if refuse is not None and not self._may_get_place(served, seconds_left, now):
@@ -118,7 +120,7 @@ class GenerateHandler:
             self._check_open()
             self._admit(served)
             served.stream = OutputStream(
-                self._settings.stream_bytes, cancel, self._settings.piece_gap, self.pull, self._live.__len__
+                self._settings.stream_bytes, cancel, self._settings.piece_gap, self.pull, self._num_running
             )
         except BaseException:
             served.release()
@@ -143,7 +145,13 @@ class GenerateHandler:
         if self.state != "open":
             raise _CLOSED_REFUSALS[self.state]()
 
+    def _catch_up(self) -> None:
+        """Apply what the engine's thread has reported, so that a decision knows it."""
+        if self.pull is not None:
+            self.pull()
+
     def _admit(self, served: ServedRequest) -> None:
+        self._catch_up()
         now, request = self._clock.now(), served.request
         if request.deadline is not None and request.deadline <= now:
             raise refusal.deadline_exceeded()
