@@ -354,7 +354,7 @@ class ServedRequest:
         return self.answer.push(event.tokens, event.logprobs)
 
     def finish_answer(self, event: Finished) -> AnswerChunk:
-        """Return the rest of the answer: held-back text and calls, or the embedding."""
+        """Return the rest of the answer: held-back text and calls, or the embedding. That of a plain one comes later."""
         if self.embedding is None:
             return _NOTHING if self.answer.is_plain else self.answer.finish()
         is_complete = event.reason in ("stop", "length")
@@ -383,9 +383,20 @@ class ServedRequest:
             is_guide_exhausted=reason == "error" and event.detail.startswith(f"{GuideExhausted.__name__}:"),
         )
 
-    def to_wire(self, update: Enqueued | AnswerChunk | Emitted | RequestUsage) -> wire.GenerateEvent:
-        if isinstance(update, Emitted):
-            update = self.answer.push(update.tokens, update.logprobs)
+    def decode(self, updates: list[RequestUpdate]) -> list[Enqueued | AnswerChunk | RequestUsage | Refusal]:
+        """Turn tokens into chunks, and add the rest of the text before the usage."""
+        decoded: list[Enqueued | AnswerChunk | RequestUsage | Refusal] = []
+        is_plain = self.answer.is_plain and self.embedding is None
+        for update in updates:
+            if isinstance(update, Emitted):
+                decoded.append(self.answer.push(update.tokens, update.logprobs))
+                continue
+            if is_plain and isinstance(update, RequestUsage) and (rest := self.answer.finish()) != _NOTHING:
+                decoded.append(rest)
+            decoded.append(update)
+        return decoded
+
+    def to_wire(self, update: Enqueued | AnswerChunk | RequestUsage) -> wire.GenerateEvent:
         if isinstance(update, AnswerChunk):
             return wire.GenerateEvent(chunk=_chunk(update, self.answer.spell))
         if isinstance(update, Enqueued):

@@ -181,7 +181,7 @@ class GenerateHandler:
     async def _relay(self, served: ServedRequest, context: Context) -> None:
         stream = served.stream
         while True:
-            for update in await stream.take():
+            for update in served.decode(await stream.take()):
                 if isinstance(update, Refusal):
                     raise update
                 await _send(context, served.to_wire(update), self._settings.stall_seconds)
