@@ -1,11 +1,9 @@
 """One request while a replica serves it: answer text, usage and wire messages."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
 from math import inf
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +20,11 @@ from specialist.text.tokenization import Detokenizer, StopStrings
 from specialist.text.tool_call_reader import CallReader
 from specialist.text.tool_calls import ParsedText, merge_call_parts
 
-_TOKEN_BYTES = 8
-_LOGPROB_BYTES = 24
+if TYPE_CHECKING:
+    from specialist.server.output_stream import OutputStream
+
+TOKEN_BYTES = 8
+LOGPROB_BYTES = 24
 
 
 class Enqueued(NamedTuple):
@@ -44,12 +45,12 @@ class AnswerChunk(NamedTuple):
     @property
     def num_bytes(self) -> int:
         calls = sum(len(f"{part.call_id}{part.name}{part.arguments}".encode()) for part in self.calls)
-        logprobs = sum(_LOGPROB_BYTES * (1 + len(each.top)) for each in self.logprobs)
+        logprobs = sum(LOGPROB_BYTES * (1 + len(each.top)) for each in self.logprobs)
         numbers = len(self.tokens) + len(self.embedding)
-        return len(self.text.encode()) + calls + _TOKEN_BYTES * numbers + logprobs
+        return len(self.text.encode()) + calls + TOKEN_BYTES * numbers + logprobs
 
 
-_NOTHING = AnswerChunk("")
+NOTHING = AnswerChunk("")
 
 
 class RequestUsage(NamedTuple):
@@ -153,119 +154,6 @@ class AnswerText:
         return text if self.num_tokens <= self._min_tokens else self._stops.push(text)[0]
 
 
-class OutputStream:
-    """Updates that wait to be sent to one caller. Adjacent chunks are merged. If the caller reads too slowly, its
-    request is cancelled, so that memory is bounded. Used only on the event loop, except `is_due`."""
-
-    def __init__(
-        self,
-        max_bytes: int,
-        on_overflow: Callable[[], None],
-        gap: float = 0.0,
-        pull: Callable[[], object] | None = None,
-        num_running: Callable[[], int] = lambda: 1,
-    ) -> None:
-        """`on_overflow` is called once, when more than `max_bytes` wait. Chunks are sent at least `gap` seconds apart,
-        unless an update that is not a chunk arrives or more than half of `max_bytes` wait; `widen_gap` says how much
-        more with many running requests. `pull` puts the updates that wait elsewhere. It is called after each gap."""
-        self._max_bytes = max_bytes
-        self._on_overflow = on_overflow
-        self._gap = gap
-        self._pull = pull
-        self._num_running = num_running
-        self._loop = asyncio.get_running_loop()
-        self._next_at = -inf
-        self._timer: asyncio.TimerHandle | None = None
-        self._waiting: list[RequestUpdate] = []
-        self._num_bytes = 0
-        self._ready = asyncio.Event()
-        self.overflowed = False
-        self.is_due = True
-        """Whether a chunk would be sent at once: the gap has passed and nothing came. Any thread may read it."""
-
-    def put(self, update: RequestUpdate) -> None:
-        if self.overflowed or update == _NOTHING:
-            return
-        self._waiting.append(update)
-        if isinstance(update, AnswerChunk | Emitted):
-            self._num_bytes += _num_bytes(update)
-            self._schedule()
-        else:
-            self._ready.set()
-        if self._num_bytes > self._max_bytes:
-            self.overflowed = True
-            self._waiting.clear()
-            self._ready.set()
-            self._on_overflow()
-
-    def _schedule(self) -> None:
-        if self._loop.time() >= self._next_at or self._num_bytes > self._max_bytes // 2:
-            self._ready.set()
-        elif self._timer is None:
-            self._timer = self._loop.call_at(self._next_at, self._ready.set)
-
-    async def take(self) -> list[RequestUpdate]:
-        """Wait until updates may be sent, and return all that have arrived; none after an overflow."""
-        await self._ready.wait()
-        self._ready.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._gap and self._num_bytes:
-            self._next_at = self._loop.time() + widen_gap(self._gap, self._num_running())
-            if self._pull is not None:
-                self.is_due = False
-                self._timer = self._loop.call_at(self._next_at, self._become_due)
-        taken, self._waiting, self._num_bytes = self._waiting, [], 0
-        return _merge_chunks(taken)
-
-    def _become_due(self) -> None:
-        self._timer = None
-        self.is_due = True  # before the pull: the engine's thread puts a report first and reads this then
-        if self._pull is not None:
-            self._pull()
-        if self._waiting:
-            self._ready.set()
-
-
-_UNCROWDED = 16  # running requests
-_WIDEST = 4.0
-
-
-def widen_gap(gap: float, num_running: int) -> float:
-    """Return the seconds between two chunks of an answer while so many requests run. Beyond 16 requests, the gap grows
-    with their number, so that they send no more messages in all than 16 do; it is never more than 4 times as wide."""
-    return gap * min(max(1.0, num_running / _UNCROWDED), _WIDEST)
-
-
-def _num_bytes(update: AnswerChunk | Emitted) -> int:
-    if isinstance(update, AnswerChunk):
-        return update.num_bytes
-    logprobs = sum([1 + len(each.top) for each in update.logprobs]) if update.logprobs else 0
-    return _TOKEN_BYTES * len(update.tokens) + _LOGPROB_BYTES * logprobs
-
-
-def _merge_chunks(updates: list[RequestUpdate]) -> list[RequestUpdate]:
-    if len(updates) == 1:
-        return updates
-    merged: list[RequestUpdate] = []
-    for kind, group in groupby(updates, type):
-        neighbours: list[Any] = list(group)
-        if len(neighbours) == 1 or kind not in (AnswerChunk, Emitted):
-            merged += neighbours
-            continue
-        tokens = tuple([token for each in neighbours for token in each.tokens])
-        logprobs = tuple([logprob for each in neighbours for logprob in each.logprobs])
-        if kind is Emitted:
-            merged.append(Emitted(neighbours[0].request_id, tokens, logprobs))
-            continue
-        text = "".join([chunk.text for chunk in neighbours])
-        calls = merge_call_parts(part for chunk in neighbours for part in chunk.calls)
-        embedding = next((chunk.embedding for chunk in neighbours if chunk.embedding), ())
-        merged.append(AnswerChunk(text, tokens, logprobs, calls, embedding))
-    return merged
-
-
 @dataclass(slots=True, eq=False)
 class ServedRequest:
     """One request in the replica. Validation creates it; every later stage adds its results."""
@@ -301,7 +189,7 @@ class ServedRequest:
     embedding: PromptEmbedding | None = None
 
     # Filled in by the service.
-    stream: OutputStream = field(init=False)
+    stream: "OutputStream" = field(init=False)
     admission: Admit | None = None
     trace_id: str = ""
 
@@ -347,16 +235,16 @@ class ServedRequest:
             self._preempted_seconds = (self._preempted_seconds or 0.0) + self._preempted_since_token
             self._preempted_since_token = None
         if self.embedding is not None:
-            return _NOTHING  # the sampled token is not wanted
+            return NOTHING  # the sampled token is not wanted
         if self.answer.is_plain:
             self._num_emitted += len(event.tokens)
             return event
         return self.answer.push(event.tokens, event.logprobs)
 
     def finish_answer(self, event: Finished) -> AnswerChunk:
-        """Return the rest of the answer: held-back text and calls, or the embedding. That of a plain one comes later."""
+        """Return the rest of the answer: held-back text and calls, or the embedding. `decode` adds a plain one's."""
         if self.embedding is None:
-            return _NOTHING if self.answer.is_plain else self.answer.finish()
+            return NOTHING if self.answer.is_plain else self.answer.finish()
         is_complete = event.reason in ("stop", "length")
         return AnswerChunk("", embedding=tuple(self.embedding.normalized()) if is_complete else ())
 
@@ -391,7 +279,7 @@ class ServedRequest:
             if isinstance(update, Emitted):
                 decoded.append(self.answer.push(update.tokens, update.logprobs))
                 continue
-            if is_plain and isinstance(update, RequestUsage) and (rest := self.answer.finish()) != _NOTHING:
+            if is_plain and isinstance(update, RequestUsage) and (rest := self.answer.finish()) != NOTHING:
                 decoded.append(rest)
             decoded.append(update)
         return decoded

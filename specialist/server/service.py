@@ -25,9 +25,10 @@ from specialist.adapters.catalog import AdapterRefused, UnknownAdapter, check_di
 from specialist.scheduling.loop import AdmissionGate, SchedulerReport, new_admission_controller
 from specialist.server.engine_thread import EngineReport, EngineThread
 from specialist.server.load_report import AdmissionCounters, LoadPublisher, adapters_to_wire
+from specialist.server.output_stream import OutputStream
 from specialist.server.preparation import RequestPreparer
 from specialist.server.replica import AssembledReplica
-from specialist.server.served_request import OutputStream, RequestUsage, ServedRequest, admission_refusal, lane_to_wire
+from specialist.server.served_request import RequestUsage, ServedRequest, admission_refusal, lane_to_wire
 from specialist.server.settings import ServiceSettings
 from specialist.server.tracing import ReplicaTrace, ReplicaTracing, read_trace_context
 from specialist.server.validation import REQUEST_BYTES, GenerateLimits, GenerateValidator

@@ -14,7 +14,8 @@ from simulation.event_loop import HeapLoop
 from specialist.scheduling.step import Emitted
 from specialist.server.engine_thread import EngineReport
 from specialist.server.outbox import Outbox
-from specialist.server.served_request import Enqueued, OutputStream, RequestUpdate, RequestUsage, widen_gap
+from specialist.server.output_stream import OutputStream, widen_gap
+from specialist.server.served_request import Enqueued, RequestUpdate, RequestUsage
 
 GAP = 0.01
 MARGIN = 1e-9  # rounding of sums of simulated seconds
