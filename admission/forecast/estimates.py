@@ -315,41 +315,43 @@ class PriceFit:
         return (usual / 2, usual / 2 * step / (tokens * self._units[1]), 0.0)
 
 
-def _minimize(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Return the non-negative vector x that minimises x'Mx - 2b'x."""
-    best, least = [0.0, 0.0, 0.0], 0.0
-    for subset in _SUBSETS:
-        solved = _solve_linear([[matrix[i][j] for j in subset] for i in subset], [right[i] for i in subset])
-        if solved is None or min(solved) < 0:
-            continue
-        cost = -sum(x * right[i] for x, i in zip(solved, subset, strict=True))
-        if cost < least:
-            best, least = [0.0, 0.0, 0.0], cost
-            for x, i in zip(solved, subset, strict=True):
-                best[i] = x
-            if len(subset) == 3:
-                return best
+def _minimize(matrix: list[list[float]], right: list[float]) -> Vector:
+    """Return the non-negative vector x that minimises x'Mx - 2b'x. M is symmetric and positive definite. The best x is
+    the solution for one subset of the unknowns, the others being 0. All are written out, because this runs after every
+    step."""
+    (a, b, c), (_, d, e), (_, _, f) = matrix
+    x, y, z = right
+    share_b, share_c = b / a, c / a
+    v, w = _solve_pair(d - share_b * b, e - share_b * c, f - share_c * c, y - share_b * x, z - share_c * x)
+    u = (x - b * v - c * w) / a
+    if u >= 0 and v >= 0 and w >= 0:
+        return u, v, w
+    best, gain = (0.0, 0.0, 0.0), 0.0
+    u, v = _solve_pair(a, b, d, x, y)
+    if u >= 0 and v >= 0 and u * x + v * y > gain:
+        best, gain = (u, v, 0.0), u * x + v * y
+    u, w = _solve_pair(a, c, f, x, z)
+    if u >= 0 and w >= 0 and u * x + w * z > gain:
+        best, gain = (u, 0.0, w), u * x + w * z
+    v, w = _solve_pair(d, e, f, y, z)
+    if v >= 0 and w >= 0 and v * y + w * z > gain:
+        best, gain = (0.0, v, w), v * y + w * z
+    if x >= 0 and x * x / a > gain:
+        best, gain = (x / a, 0.0, 0.0), x * x / a
+    if y >= 0 and y * y / d > gain:
+        best, gain = (0.0, y / d, 0.0), y * y / d
+    if z >= 0 and z * z / f > gain:
+        best = (0.0, 0.0, z / f)
     return best
 
 
-def _solve_linear(matrix: list[list[float]], right: list[float]) -> list[float] | None:
-    """Solve by elimination. Return None if there is no unique solution."""
-    size = len(right)
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
-    for i in range(size):
-        pivot = max(range(i, size), key=lambda k: abs(rows[k][i]))
-        if rows[pivot][i] == 0:
-            return None
-        rows[i], rows[pivot] = rows[pivot], rows[i]
-        for k in range(i + 1, size):
-            factor = rows[k][i] / rows[i][i]
-            for j in range(i, size + 1):
-                rows[k][j] -= factor * rows[i][j]
-    solved = [0.0] * size
-    for i in reversed(range(size)):
-        rest = sum(rows[i][j] * solved[j] for j in range(i + 1, size))
-        solved[i] = (rows[i][size] - rest) / rows[i][i]
-    return solved
+def _solve_pair(a: float, b: float, d: float, x: float, y: float) -> tuple[float, float]:
+    """Solve a u + b v = x and b u + d v = y. If rounding left no solution, return a negative one."""
+    rest = d - b / a * b if a > 0 else 0.0
+    if rest <= 0:
+        return -1.0, -1.0
+    v = (y - b / a * x) / rest
+    return (x - b * v) / a, v
 
 
 _HORIZONS = (0.5, 1.5, 4.0)  # seconds

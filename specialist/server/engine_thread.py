@@ -35,6 +35,7 @@ class EngineReport(NamedTuple):
     load: LoadSnapshot | None  # None if it was reported a moment ago
     scheduler: SchedulerReport | None = None  # for the admission controller
     died: bool = False
+    is_urgent: bool = True  # False if it has only tokens of answers that have begun, which may wait for others
 
 
 class EngineThread:
@@ -56,6 +57,7 @@ class EngineThread:
         self._reporter = StepReporter(loop.scheduler)
         self._served: dict[str, ServedRequest] = {}  # requests that the scheduler has and that have not ended
         self._updates: list[tuple[ServedRequest, RequestUpdate]] = []
+        self._has_news = False  # whether an update is more than further tokens
         self._load_sent_at = -self.LOAD_SECONDS
         self._inbox: deque[Command] = deque()
         self._wake = Condition()
@@ -194,7 +196,7 @@ class EngineThread:
         handled: list[Event] = []
         while events:
             for event in events:
-                self._handle(event, started_at)
+                self._handle(event, started_at, ended_at)
             handled += events
             events = self._scheduler.take_events()  # again, because a stop string ends its request
         is_load_due = step is None or ended_at - self._load_sent_at >= self.LOAD_SECONDS
@@ -203,7 +205,7 @@ class EngineThread:
         load = measure_load(self._scheduler, self._meter) if is_load_due else None
         self._send(load, self._reporter.report(step, handled, ended_at))
 
-    def _handle(self, event: Event, started_at: float) -> None:
+    def _handle(self, event: Event, started_at: float, now: float) -> None:
         """Handle an event. If that fails, only the event's request fails."""
         served = self._served.get(event.request_id)
         if served is None:
@@ -213,7 +215,8 @@ class EngineThread:
             return
         try:
             if isinstance(event, Emitted):
-                self._updates.append((served, served.push_tokens(event, self._clock.now())))
+                self._has_news = self._has_news or not served.has_begun
+                self._updates.append((served, served.push_tokens(event, now)))
                 if served.answer.stop_string is not None:
                     self._scheduler.end(event.request_id, "stop")
             elif isinstance(event, Admitted):
@@ -241,11 +244,14 @@ class EngineThread:
         usage = served.usage(event, self._clock.now())
         self.counters.count_end(usage)
         self._updates += [(served, rest), (served, usage)]
+        self._has_news = True
         served.release()
 
     def _send(self, load: LoadSnapshot | None, report: SchedulerReport | None = None) -> None:
         updates, self._updates = self._updates, []
-        self.deliver(EngineReport(updates, load, report))
+        is_urgent = report is None or load is not None or self._has_news
+        self._has_news = False
+        self.deliver(EngineReport(updates, load, report, is_urgent=is_urgent))
 
     def _die(self) -> None:
         """End every live request and every request in the inbox with a refusal. Later requests are refused too."""

@@ -1,11 +1,9 @@
 """One request while a replica serves it: answer text, usage and wire messages."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +20,11 @@ from specialist.text.tokenization import Detokenizer, StopStrings
 from specialist.text.tool_call_reader import CallReader
 from specialist.text.tool_calls import ParsedText, merge_call_parts
 
-_TOKEN_BYTES = 8
-_LOGPROB_BYTES = 24
+if TYPE_CHECKING:
+    from specialist.server.output_stream import OutputStream
+
+TOKEN_BYTES = 8
+LOGPROB_BYTES = 24
 
 
 class Enqueued(NamedTuple):
@@ -44,9 +45,12 @@ class AnswerChunk(NamedTuple):
     @property
     def num_bytes(self) -> int:
         calls = sum(len(f"{part.call_id}{part.name}{part.arguments}".encode()) for part in self.calls)
-        logprobs = sum(_LOGPROB_BYTES * (1 + len(each.top)) for each in self.logprobs)
+        logprobs = sum(LOGPROB_BYTES * (1 + len(each.top)) for each in self.logprobs)
         numbers = len(self.tokens) + len(self.embedding)
-        return len(self.text.encode()) + calls + _TOKEN_BYTES * numbers + logprobs
+        return len(self.text.encode()) + calls + TOKEN_BYTES * numbers + logprobs
+
+
+NOTHING = AnswerChunk("")
 
 
 class RequestUsage(NamedTuple):
@@ -92,8 +96,9 @@ class PromptEmbedding:
         return [float(value) for value in self._total / length]
 
 
-RequestUpdate = Enqueued | AnswerChunk | RequestUsage | Refusal
-"""A request's updates: Enqueued, chunks and usage, in this order. A refusal may come at any point and is the last."""
+RequestUpdate = Enqueued | AnswerChunk | Emitted | RequestUsage | Refusal
+"""A request's updates: Enqueued, chunks and usage, in this order. A refusal may come at any point and is the last. If
+only the length or a token can end an answer, its tokens come as the scheduler emitted them and become chunks later."""
 
 
 class AnswerText:
@@ -108,6 +113,7 @@ class AnswerText:
         self._detokenizer = detokenizer
         self._stops = StopStrings(stops)
         self._min_tokens = min_tokens
+        self.is_plain = not stops and reader is None  # whether text and tokens may be separated in larger pieces
         self.num_tokens = 0
 
     @property
@@ -116,6 +122,9 @@ class AnswerText:
 
     def push(self, tokens: Sequence[int], logprobs: Sequence[SampledLogprobs] = ()) -> AnswerChunk:
         """Return the new chunk. Tokens after a stop string are dropped."""
+        if self.is_plain:
+            self.num_tokens += len(tokens)
+            return AnswerChunk(self._detokenizer.push(tokens), tuple(tokens), tuple(logprobs))
         text, num_taken = "", 0
         for token in tokens:
             if self._stops.stop_string is not None:
@@ -143,75 +152,6 @@ class AnswerText:
     def _pass_stops(self, text: str) -> str:
         """Return the text that may be sent. Beyond the minimum length, possible stop strings are held back."""
         return text if self.num_tokens <= self._min_tokens else self._stops.push(text)[0]
-
-
-class OutputStream:
-    """Updates that wait to be sent to one caller. Adjacent chunks are merged. If the caller reads too slowly, its
-    request is cancelled, so that memory is bounded. Used only on the event loop."""
-
-    def __init__(self, max_bytes: int, on_overflow: Callable[[], None], gap: float = 0.0) -> None:
-        """`on_overflow` is called once, when more than `max_bytes` wait. Chunks are sent at least `gap` seconds apart,
-        unless an update that is not a chunk arrives or more than half of `max_bytes` wait."""
-        self._max_bytes = max_bytes
-        self._on_overflow = on_overflow
-        self._gap = gap
-        self._loop = asyncio.get_running_loop()
-        self._next_at = -inf
-        self._timer: asyncio.TimerHandle | None = None
-        self._waiting: list[RequestUpdate] = []
-        self._num_bytes = 0
-        self._ready = asyncio.Event()
-        self.overflowed = False
-
-    def put(self, update: RequestUpdate) -> None:
-        if self.overflowed or update == AnswerChunk(""):
-            return
-        self._waiting.append(update)
-        if isinstance(update, AnswerChunk):
-            self._num_bytes += update.num_bytes
-            self._schedule()
-        else:
-            self._ready.set()
-        if self._num_bytes > self._max_bytes:
-            self.overflowed = True
-            self._waiting.clear()
-            self._ready.set()
-            self._on_overflow()
-
-    def _schedule(self) -> None:
-        if self._loop.time() >= self._next_at or self._num_bytes > self._max_bytes // 2:
-            self._ready.set()
-        elif self._timer is None:
-            self._timer = self._loop.call_at(self._next_at, self._ready.set)
-
-    async def take(self) -> list[RequestUpdate]:
-        """Wait until updates may be sent, and return all that have arrived; none after an overflow."""
-        await self._ready.wait()
-        self._ready.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._gap and self._num_bytes:
-            self._next_at = self._loop.time() + self._gap
-        taken, self._waiting, self._num_bytes = self._waiting, [], 0
-        return _merge_chunks(taken)
-
-
-def _merge_chunks(updates: list[RequestUpdate]) -> list[RequestUpdate]:
-    merged: list[RequestUpdate] = []
-    for is_chunk, group in groupby(updates, lambda update: isinstance(update, AnswerChunk)):
-        neighbours = list(group)
-        if not is_chunk or len(neighbours) == 1:
-            merged += neighbours
-            continue
-        chunks = [update for update in neighbours if isinstance(update, AnswerChunk)]
-        text = "".join(chunk.text for chunk in chunks)
-        tokens = tuple(token for chunk in chunks for token in chunk.tokens)
-        logprobs = tuple(logprob for chunk in chunks for logprob in chunk.logprobs)
-        calls = merge_call_parts(part for chunk in chunks for part in chunk.calls)
-        embedding = next((chunk.embedding for chunk in chunks if chunk.embedding), ())
-        merged.append(AnswerChunk(text, tokens, logprobs, calls, embedding))
-    return merged
 
 
 @dataclass(slots=True, eq=False)
@@ -249,13 +189,14 @@ class ServedRequest:
     embedding: PromptEmbedding | None = None
 
     # Filled in by the service.
-    stream: OutputStream = field(init=False)
+    stream: "OutputStream" = field(init=False)
     admission: Admit | None = None
     trace_id: str = ""
 
     # Written by the engine's thread.
     _admitted_at: float | None = None
     _first_token_at: float | None = None
+    _num_emitted: int = 0
     _last_token_at: float | None = None
     _num_hit_tokens: int = 0
     _miss_reason: ConversationMissReason = ""
@@ -281,7 +222,12 @@ class ServedRequest:
         self._times_preempted += 1
         self._preempted_at = at
 
-    def push_tokens(self, event: Emitted, now: float) -> AnswerChunk:
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has its first token."""
+        return self._first_token_at is not None
+
+    def push_tokens(self, event: Emitted, now: float) -> AnswerChunk | Emitted:
         self._last_token_at = now
         if self._first_token_at is None:
             self._first_token_at = now
@@ -289,13 +235,16 @@ class ServedRequest:
             self._preempted_seconds = (self._preempted_seconds or 0.0) + self._preempted_since_token
             self._preempted_since_token = None
         if self.embedding is not None:
-            return AnswerChunk("")  # the sampled token is not wanted
+            return NOTHING  # the sampled token is not wanted
+        if self.answer.is_plain:
+            self._num_emitted += len(event.tokens)
+            return event
         return self.answer.push(event.tokens, event.logprobs)
 
     def finish_answer(self, event: Finished) -> AnswerChunk:
-        """Return the rest of the answer: held-back text and calls, or the embedding."""
+        """Return the rest of the answer: held-back text and calls, or the embedding. `decode` adds a plain one's."""
         if self.embedding is None:
-            return self.answer.finish()
+            return NOTHING if self.answer.is_plain else self.answer.finish()
         is_complete = event.reason in ("stop", "length")
         return AnswerChunk("", embedding=tuple(self.embedding.normalized()) if is_complete else ())
 
@@ -308,7 +257,7 @@ class ServedRequest:
             reason=reason,
             stop_string=self.answer.stop_string,
             prompt_tokens=len(self.request.prompt),
-            completion_tokens=self.answer.num_tokens,
+            completion_tokens=self._num_emitted if self.answer.is_plain else self.answer.num_tokens,
             cache_hit_tokens=self._num_hit_tokens,
             miss_reason=self._miss_reason,
             times_preempted=self._times_preempted,
@@ -321,6 +270,19 @@ class ServedRequest:
             accepted_tokens=event.num_accepted,
             is_guide_exhausted=reason == "error" and event.detail.startswith(f"{GuideExhausted.__name__}:"),
         )
+
+    def decode(self, updates: list[RequestUpdate]) -> list[Enqueued | AnswerChunk | RequestUsage | Refusal]:
+        """Turn tokens into chunks, and add the rest of the text before the usage."""
+        decoded: list[Enqueued | AnswerChunk | RequestUsage | Refusal] = []
+        is_plain = self.answer.is_plain and self.embedding is None
+        for update in updates:
+            if isinstance(update, Emitted):
+                decoded.append(self.answer.push(update.tokens, update.logprobs))
+                continue
+            if is_plain and isinstance(update, RequestUsage) and (rest := self.answer.finish()) != NOTHING:
+                decoded.append(rest)
+            decoded.append(update)
+        return decoded
 
     def to_wire(self, update: Enqueued | AnswerChunk | RequestUsage) -> wire.GenerateEvent:
         if isinstance(update, AnswerChunk):
@@ -392,6 +354,8 @@ def lane_to_wire(lane: Lane) -> wire.Lane:
 
 def _chunk(chunk: AnswerChunk, spell: Callable[[int], bytes]) -> wire.Chunk:
     """Build the message. Token texts are sent only with log probabilities."""
+    if not (chunk.logprobs or chunk.calls or chunk.embedding):
+        return wire.Chunk(text=chunk.text, token_ids=chunk.tokens)
     each = zip(chunk.tokens, chunk.logprobs, strict=False)
     logprobs = [_logprobs(token, likely, spell) for token, likely in each]
     calls = [

@@ -9,8 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import uvloop
@@ -33,6 +32,7 @@ from specialist.scheduling.sequence import Request
 from specialist.scheduling.step import Finished
 from specialist.server.engine_thread import EngineThread
 from specialist.server.metrics import add_replica_metrics
+from specialist.server.outbox import Outbox
 from specialist.server.replica import AssembledReplica
 from specialist.server.service import SERVICE_NAME, SpecialistService
 from specialist.server.settings import ServiceSettings
@@ -68,7 +68,8 @@ class ReplicaServer(SpecialistService):
         engine = EngineThread(StepLoop(replica.scheduler, replica.engine), replica.clock)
         super().__init__(replica, settings, engine, secrets.SystemRandom(), memory, tracing)
         self.publisher.process = _identify_process()
-        engine.deliver = partial(cast(Any, self._loop).call_soon_threadsafe, self.handler.deliver)
+        outbox = Outbox(self.handler.deliver, self._loop.call_soon_threadsafe)
+        engine.deliver, self.handler.pull = outbox.put, outbox.pull
         self.handler.on_death = self._fail
         add_replica_metrics(self, self.exporter)
         self.metrics = None if settings.metrics is None else MetricsListener(self.exposition, settings.metrics)

@@ -25,9 +25,10 @@ from specialist.adapters.catalog import AdapterRefused, UnknownAdapter, check_di
 from specialist.scheduling.loop import AdmissionGate, SchedulerReport, new_admission_controller
 from specialist.server.engine_thread import EngineReport, EngineThread
 from specialist.server.load_report import AdmissionCounters, LoadPublisher, adapters_to_wire
+from specialist.server.output_stream import OutputStream
 from specialist.server.preparation import RequestPreparer
 from specialist.server.replica import AssembledReplica
-from specialist.server.served_request import OutputStream, RequestUsage, ServedRequest, admission_refusal, lane_to_wire
+from specialist.server.served_request import RequestUsage, ServedRequest, admission_refusal, lane_to_wire
 from specialist.server.settings import ServiceSettings
 from specialist.server.tracing import ReplicaTrace, ReplicaTracing, read_trace_context
 from specialist.server.validation import REQUEST_BYTES, GenerateLimits, GenerateValidator
@@ -61,6 +62,7 @@ class GenerateHandler:
         self._controller = publisher.controller
         self._places = places
         self._gate = AdmissionGate(publisher.controller, replica.scheduler, engine)
+        self._num_running = replica.scheduler.running.__len__
         self.memory = memory
         self._tracing = tracing
         self._live: dict[ServedRequest, ReplicaTrace | None] = {}
@@ -70,6 +72,7 @@ class GenerateHandler:
         self.counters = AdmissionCounters()
         self.state: ServingState = "warming"
         self.on_death: Callable[[], object] = lambda: None  # called once, when the engine has died
+        self.pull: Callable[[], object] | None = None  # delivers the reports that wait; None if none ever waits
 
     @property
     def num_live(self) -> int:
@@ -106,6 +109,7 @@ class GenerateHandler:
         served = self._preparer.validator.validate(message)
         self.memory.check(can_wait=served.shadow)
         # Refuse the request before it is tokenised if the queue is full and it outranks no request in it.
+        self._catch_up()
         now, seconds_left = self._clock.now(), context.time_remaining()
         refuse = self._controller.refuse_if_full(served.priority, now, shadow=served.shadow)
         if refuse is not None and not self._may_get_place(served, seconds_left, now):
@@ -116,7 +120,9 @@ class GenerateHandler:
         try:
             self._check_open()
             self._admit(served)
-            served.stream = OutputStream(self._settings.stream_bytes, cancel, self._settings.piece_gap)
+            served.stream = OutputStream(
+                self._settings.stream_bytes, cancel, self._settings.piece_gap, self.pull, self._num_running
+            )
         except BaseException:
             served.release()
             raise
@@ -140,7 +146,13 @@ class GenerateHandler:
         if self.state != "open":
             raise _CLOSED_REFUSALS[self.state]()
 
+    def _catch_up(self) -> None:
+        """Apply what the engine's thread has reported, so that a decision knows it."""
+        if self.pull is not None:
+            self.pull()
+
     def _admit(self, served: ServedRequest) -> None:
+        self._catch_up()
         now, request = self._clock.now(), served.request
         if request.deadline is not None and request.deadline <= now:
             raise refusal.deadline_exceeded()
@@ -170,7 +182,7 @@ class GenerateHandler:
     async def _relay(self, served: ServedRequest, context: Context) -> None:
         stream = served.stream
         while True:
-            for update in await stream.take():
+            for update in served.decode(await stream.take()):
                 if isinstance(update, Refusal):
                     raise update
                 await _send(context, served.to_wire(update), self._settings.stall_seconds)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.forecast.estimates import Estimator, StepInFlight, StepPrices, StepShape
+from admission.forecast.estimates import Estimator, StepInFlight, StepPrices, StepShape, _minimize
 from tests.admission.forecast.builders import PRICES
 
 costs = st.floats(1e-5, 1e-1)
@@ -145,3 +145,20 @@ def test_a_pace_measured_in_decode_steps_also_changes_the_price_of_prefill_steps
     prices = estimator.prices
     assert prices is not None
     assert 0.4 < log(prices.seconds(prompt) / PRICES.seconds(prompt)) / log(factor) < 1.0, "a large part of the way"
+
+
+@given(
+    st.lists(st.tuples(st.just(1.0), st.floats(0.1, 20.0), st.floats(0.01, 50.0)), min_size=1, max_size=5),
+    st.tuples(*[st.floats(-1.0, 1.0)] * 3),
+)
+def test_prices_of_a_fit_are_the_best_that_are_not_negative(
+    features: list[tuple[float, float, float]], right: tuple[float, float, float]
+) -> None:
+    """At the minimum, a price above 0 has no slope and a price of 0 would only cost more if it rose."""
+    matrix = [[sum(f[i] * f[j] for f in features) + 0.1 * (i == j) for j in range(3)] for i in range(3)]
+    best = _minimize(matrix, list(right))
+    scale = sum(sum(row) for row in matrix) * max(1.0, *best)
+    for i in range(3):
+        slope = sum(matrix[i][j] * best[j] for j in range(3)) - right[i]
+        assert best[i] >= 0 and slope >= -1e-6 * scale
+        assert best[i] == 0 or abs(slope) <= 1e-6 * scale

@@ -6,8 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specialist.engines.sim.vocabulary import sim_vocabulary
-from specialist.server.served_request import AnswerText
+from specialist.scheduling.sequence import GREEDY
+from specialist.scheduling.step import Emitted, Finished
+from specialist.server.served_request import AnswerChunk, AnswerText, RequestUpdate, RequestUsage, ServedRequest
 from specialist.text.codec import VocabularyCodec
+from tests.specialist.builders import make_request
 
 VOCABULARY = sim_vocabulary()
 WORDS = VocabularyCodec(VOCABULARY, VOCABULARY.tokenizer.get_vocab_size())
@@ -48,3 +51,22 @@ def test_tokens_after_a_stop_string_are_dropped() -> None:
     piece = answer.push(WORDS.encode("aabaa"))
     assert (piece.text, len(piece.tokens), answer.num_tokens) == ("aa", 3, 3)
     assert answer.finish().text == ""
+
+
+@given(st.lists(st.lists(st.integers(0, 255), min_size=1, max_size=4), min_size=1, max_size=10), st.booleans())
+def test_plain_answer_is_decoded_later_but_whole(pieces: list[list[int]], ends_in_a_stop: bool) -> None:
+    """Its tokens come as the scheduler emitted them. What is left of a character at the end is part of the answer."""
+    stops = ["never written"] if ends_in_a_stop else []
+    served = ServedRequest("r", "x", (), GREEDY, None, 8, 64, (), False, 0, None, None, b"")
+    served.request, served.public_id, served.answer = make_request("r"), "r", AnswerText(WORDS.detokenizer(), stops)
+    finished = Finished("r", "length", "")
+    sent: list[RequestUpdate] = [served.push_tokens(Emitted("r", tuple(piece)), 0.0) for piece in pieces]
+    sent += [served.finish_answer(finished), served.usage(finished, 0.0)]
+    *chunks, usage = served.decode(sent)
+    tokens = [token for piece in pieces for token in piece]
+    expected = WORDS.detokenizer()
+    assert isinstance(usage, RequestUsage) and usage.completion_tokens == len(tokens)
+    read = [chunk for chunk in chunks if isinstance(chunk, AnswerChunk)]
+    assert len(read) == len(chunks)
+    assert "".join(chunk.text for chunk in read) == expected.push(tokens) + expected.finish()
+    assert [token for chunk in read for token in chunk.tokens] == tokens

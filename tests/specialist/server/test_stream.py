@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from simulation.event_loop import HeapLoop
 from specialist.scheduling.sequence import SampledLogprobs
-from specialist.server.served_request import AnswerChunk, Enqueued, OutputStream, RequestUpdate, RequestUsage
+from specialist.server.output_stream import OutputStream
+from specialist.server.served_request import AnswerChunk, Enqueued, RequestUpdate, RequestUsage
 from tests.patience import PATIENCE
 
 USAGE = RequestUsage("stop", None, 1, 1, 0, "", 0, 0.0, 0.0, 0.0, 0.0)
