@@ -38,12 +38,18 @@ SIZES: dict[str, Any] = {"head_dim": 32, "max_position_embeddings": 400}
 SIZES |= {"hidden_size": 1024, "num_hidden_layers": 2} if ON_GPU else {"hidden_size": 64, "num_hidden_layers": 1}
 
 
-def make(family: str) -> GpuDecoder:
+def make(family: str, most_prompt: int = 0) -> GpuDecoder:
     """Return a decoder with random keys and values in its cache."""
     name, changes = FAMILIES[family]
     model = random_model(name, **{**SIZES, **changes}).to(SHORT)
     made = GpuDecoder(
-        checkpoint_of(model), num_blocks=200, block_size=BLOCK, device=DEVICE, dtype=SHORT, buckets=BUCKETS
+        checkpoint_of(model),
+        num_blocks=200,
+        block_size=BLOCK,
+        device=DEVICE,
+        dtype=SHORT,
+        buckets=BUCKETS,
+        most_prompt=most_prompt,
     )
     generator = torch.Generator().manual_seed(1)
     for cache in (made.k_cache, made.v_cache):
@@ -123,6 +129,25 @@ def steps() -> list[list[Part]]:
     mixed = [Part(60, 65, 0), Part(0, 3, 1), Part(16, 17, 1), Part(250, 252, 2)]
     inside = [Part(0, 5, 0), Part(31, 34, 0), Part(8, 9, 0), Part(64, 65, 0)]
     return [verify, mixed, inside, [Part(190, 254, 64)], [Part(0, 30, 3), Part(230, 231, 1)]]
+
+
+LARGE = (
+    [[Part(0, 140, 1)], [Part(0, 100, 1), Part(20, 90, 2)], [Part(0, 250, 1), Part(10, 60, 0), Part(200, 210, 10)]]
+    if ON_GPU
+    else [[Part(0, 70, 1), Part(2, 77, 2)]]
+)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_step_that_runs_as_a_large_graph_equals_one_that_does_not(family: str) -> None:
+    found, expected = [], []
+    for decoder, results in ((make(family, LONGEST + 90), found), (make(family), expected)):
+        for parts in LARGE:
+            every = texts(len(parts), LONGEST)
+            results.append(keep(decoder, decoder.forward_mixed(batch_of(every, parts), [()] * len(parts))))
+    for one, other in zip(found, expected, strict=True):
+        assert all(same(a, b) for a, b in zip(one, other, strict=True))
+        assert one.logits.isfinite().all()
 
 
 @pytest.mark.parametrize("adapted", [False, True], ids=["bare", "adapters"])
