@@ -89,7 +89,7 @@ class PoolCounters:
 class HostBlock:
     """The content of a cached block in host memory."""
 
-    index: int  # of its place there
+    place: int  # its number there
     key: BlockKey
     tokens: bytes
 

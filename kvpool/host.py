@@ -11,7 +11,7 @@ class BlockCopy(NamedTuple):
     """A pair of a device block and a place in host memory."""
 
     block_id: BlockId
-    index: int
+    place: int
 
 
 class BlockStore(Protocol):
@@ -54,16 +54,16 @@ class HostCache:
         if key in self.blocks:
             self._droppable.move_to_end(key)
             return None
-        lost, index = None, len(self.blocks)
-        if index == self.capacity:
+        lost, place = None, len(self.blocks)
+        if place == self.capacity:
             self.num_dropped += 1
             if not self._droppable:
                 return key
             lost, oldest = self._droppable.popitem(last=False)
             del self.blocks[lost]
-            index = oldest.index
-        self.blocks[key] = self._droppable[key] = HostBlock(index, key, block.tokens)
-        self.to_spill[index] = block.block_id
+            place = oldest.place
+        self.blocks[key] = self._droppable[key] = HostBlock(place, key, block.tokens)
+        self.to_spill[place] = block.block_id
         return lost
 
     def hold(self, found: Collection[HostBlock]) -> None:
@@ -79,11 +79,11 @@ class HostCache:
         """Make the copies that were ordered. If this raises, those that may not have been made stay ordered, and no
         step may run before another call succeeds."""
         if self.to_spill:
-            self._store.spill([BlockCopy(block_id, index) for index, block_id in self.to_spill.items()])
+            self._store.spill([BlockCopy(block_id, place) for place, block_id in self.to_spill.items()])
             self.num_spilled += len(self.to_spill)
             self.to_spill.clear()
         if self.to_restore:
-            self._store.restore([BlockCopy(block_id, found.index) for block_id, found in self.to_restore.items()])
+            self._store.restore([BlockCopy(block_id, found.place) for block_id, found in self.to_restore.items()])
             self.num_restored += len(self.to_restore)
             for found in self.to_restore.values():  # the last block of a sequence goes first
                 self._droppable[found.key] = found
@@ -107,7 +107,7 @@ class HostCache:
                 raise InvariantViolation(f"{blocks[block_id]} is cached again before its old content was spilled")
 
     def _check_places(self) -> None:
-        places = {found.index for found in self.blocks.values()}
+        places = {found.place for found in self.blocks.values()}
         if len(places) != len(self.blocks) or len(places) > self.capacity or not places <= {*range(len(places))}:
             raise InvariantViolation(f"{len(self.blocks)} host blocks have the places {sorted(places)}")
         if any(found.key != key for key, found in self.blocks.items()):

@@ -127,9 +127,7 @@ def create_sim_replica(
     context = settings.context or SIM_CONTEXT
     size = settings.block_size
     num_blocks = settings.num_blocks or max(1, (settings.kv_bytes or DEFAULT_KV_BYTES) // (TOKEN_BYTES * size))
-    engine = SimEngine(
-        SimModel(NUM_SAMPLED), cost, clock, num_blocks=num_blocks + 1, block_size=size, faults=faults
-    )
+    engine = SimEngine(SimModel(NUM_SAMPLED), cost, clock, num_blocks=num_blocks + 1, block_size=size, faults=faults)
     num_spilled = settings.spill_bytes // (TOKEN_BYTES * size)
     host = HostCache(num_spilled, SimHostMemory(engine.memory, num_spilled)) if num_spilled else None
     pool = BlockPool(num_blocks + 1, size, prefix_cache=settings.prefix_cache, host=host)

@@ -58,8 +58,8 @@ def test_a_spilled_prefix_comes_back_but_for_the_last_token() -> None:
     assert (table.num_registered, pool.counters.hits) == (2, 2)
     assert copies.restored == []
     host.copy_pending()
-    of = {copy.index: copy.block_id for copy in copies.restored}
-    assert [of[found.index] for found in plan.restored] == list(table.block_ids[:2])
+    of = {copy.place: copy.block_id for copy in copies.restored}
+    assert [of[found.place] for found in plan.restored] == list(table.block_ids[:2])
     assert (host.num_restored, len(host.blocks)) == (2, 4)
     pool.check()
 
@@ -144,7 +144,7 @@ def first_key(host: HostCache) -> BlockKey:
 
 def use_a_place_twice(pool: BlockPool, host: HostCache) -> None:
     one, other = list(host.blocks)[:2]
-    host.blocks[one] = replace(host.blocks[one], index=host.blocks[other].index)
+    host.blocks[one] = replace(host.blocks[one], place=host.blocks[other].place)
 
 
 def leave_the_memory(pool: BlockPool, host: HostCache) -> None:
@@ -220,7 +220,9 @@ def test_check_names_what_is_wrong(break_it: Callable[[BlockPool, HostCache], No
 
 
 PLANTED = (
-    Mutant("restored in another order", POOL, "_allocate_restored", "[-len(restored) :]", "[: -len(restored) - 1 : -1]"),
+    Mutant(
+        "restored in another order", POOL, "_allocate_restored", "[-len(restored) :]", "[: -len(restored) - 1 : -1]"
+    ),
     Mutant("a place is used again too early", HOST, "hold", "del self._droppable[each.key]", "pass"),
     Mutant("the newest goes first", HOST, "keep", "popitem(last=False)", "popitem()"),
     Mutant("what was restored goes last", HOST, "copy_pending", "move_to_end(found.key, last=False)", "values()"),

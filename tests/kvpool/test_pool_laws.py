@@ -68,14 +68,14 @@ class Memory:
         self.copies_until_failure = EVERYTHING
 
     def spill(self, copies: Iterable[BlockCopy]) -> None:
-        for block_id, index in copies:
+        for block_id, place in copies:
             self._count()
-            self.places[index] = self.blocks[block_id]
+            self.places[place] = self.blocks[block_id]
 
     def restore(self, copies: Iterable[BlockCopy]) -> None:
-        for block_id, index in copies:
+        for block_id, place in copies:
             self._count()
-            self.blocks[block_id] = self.places[index]
+            self.blocks[block_id] = self.places[place]
 
     def _count(self) -> None:
         if self.copies_until_failure == 0:
@@ -222,9 +222,9 @@ class PoolLaws(RuleBasedStateMachine):
         assert {block: found.key for block, found in host.to_restore.items()} == held
         assert host.num_dropped == naive.dropped
         for content in (*naive.contents, *naive.held.values()):
-            index = host.blocks[self._key_of(content)].index
-            source = host.to_spill.get(index)
-            assert (self.memory.places[index] if source is None else self.memory.blocks[source]) == content
+            place = host.blocks[self._key_of(content)].place
+            source = host.to_spill.get(place)
+            assert (self.memory.places[place] if source is None else self.memory.blocks[source]) == content
 
     @invariant()
     def cached_blocks_have_their_content(self) -> None:

@@ -165,9 +165,9 @@ HOST_TIER = (
         "a failed copy is forgotten",
         HOST,
         "copy_pending",
-        "self._store.spill([BlockCopy(block_id, index) for index, block_id in self.to_spill.items()])",
+        "self._store.spill([BlockCopy(block_id, place) for place, block_id in self.to_spill.items()])",
         "ordered, self.to_spill = self.to_spill, {}\n"
-        "        self._store.spill([BlockCopy(block_id, index) for index, block_id in ordered.items()])",
+        "        self._store.spill([BlockCopy(block_id, place) for place, block_id in ordered.items()])",
     ),
     Mutant(
         "overwritten before it was spilled",
@@ -175,12 +175,12 @@ HOST_TIER = (
         "copy_pending",
         "    if self.to_spill:\n",
         "    if self.to_restore:\n"
-        "        self._store.restore([BlockCopy(block_id, each.index) for block_id, each in self.to_restore.items()])\n"
+        "        self._store.restore([BlockCopy(block_id, each.place) for block_id, each in self.to_restore.items()])\n"
         "    if self.to_spill:\n",
     ),
     Mutant("a place is used again too early", HOST, "hold", "del self._droppable[each.key]", "pass"),
     Mutant("a dropped block keeps its key", HOST, "keep", "del self.blocks[lost]", "pass"),
-    Mutant("a spilled block is never copied", HOST, "keep", "self.to_spill[index] = block.block_id", "pass"),
+    Mutant("a spilled block is never copied", HOST, "keep", "self.to_spill[place] = block.block_id", "pass"),
     Mutant("a restored block is never copied", HOST, "restore", "self.to_restore[block.block_id] = found", "pass"),
 )
 """Bugs of the host tier of the prefix cache."""

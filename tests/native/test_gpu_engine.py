@@ -49,12 +49,12 @@ class Memory:
         self._slots = Slots(self.most_rows)
 
     def spill(self, copies: Sequence[BlockCopy]) -> None:
-        for block_id, index in copies:
-            self.places[index] = self.slots[block_id * self.block_size : (block_id + 1) * self.block_size]
+        for block_id, place in copies:
+            self.places[place] = self.slots[block_id * self.block_size : (block_id + 1) * self.block_size]
 
     def restore(self, copies: Sequence[BlockCopy]) -> None:
-        for block_id, index in copies:
-            self.slots[block_id * self.block_size : (block_id + 1) * self.block_size] = self.places[index]
+        for block_id, place in copies:
+            self.slots[block_id * self.block_size : (block_id + 1) * self.block_size] = self.places[place]
 
     def _slot(self, blocks: Sequence[int], position: int) -> int:
         return blocks[position // self.block_size] * self.block_size + position % self.block_size

@@ -76,11 +76,13 @@ def test_a_restored_prefix_has_the_same_bits(make: Make, staged: int, monkeypatc
 
 
 def test_a_preempted_sequence_resumes_from_the_host() -> None:
-    low, high = ask("low", texts(1)[0], 12), replace(ask("high", [7] * 70, 3), priority=1)
+    low, high = ask("low", texts(1)[0], 12), replace(ask("high", [7] * 70, 3), priority=2)
+    other = replace(ask("other", [5], 12), priority=1)  # the only running request would not be preempted
     alone = GreedyReplica(torch_decoder(MANY), chunk=24)
     alone.run([low])
     replica = GreedyReplica(torch_decoder(FEW), chunk=24, spill_bytes=1 << 24)
     replica.scheduler.submit(low)
+    replica.scheduler.submit(other)
     for _ in range(6):
         replica.loop.run_once()
     replica.run([high])
@@ -98,11 +100,11 @@ def test_every_byte_of_a_block_goes_out_and_comes_back(count: int) -> None:
     host = HostBlocks(decoder, 7)
     kept = [cache.normal_().clone() for cache in decoder.kv_memory()]
     blocks, places = [9, 2, 11, 4, 7][:count], [3, 6, 0, 5, 1][:count]
-    host.spill([BlockCopy(BlockId(block), index) for block, index in zip(blocks, places, strict=True)])
+    host.spill([BlockCopy(BlockId(block), place) for block, place in zip(blocks, places, strict=True)])
     for cache in decoder.kv_memory():
         cache.zero_()
     others = [1, 3, 5, 6, 8][:count]
-    host.restore([BlockCopy(BlockId(block), index) for block, index in zip(others, places, strict=True)])
+    host.restore([BlockCopy(BlockId(block), place) for block, place in zip(others, places, strict=True)])
     for cache, before in zip(decoder.kv_memory(), kept, strict=True):
         assert torch.equal(cache[:, others], before[:, blocks])
         assert not cache[:, [each for each in range(12) if each not in others]].any()

@@ -3,7 +3,7 @@
 import logging
 import weakref
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -48,22 +48,22 @@ class HostBlocks:
             staged = torch.stack([cache.index_select(1, blocks) for cache in self._decoder.kv_memory()])
             staged = staged.permute(2, 0, 1, *range(3, staged.dim())).contiguous()  # [copies, keys and values, ...]
             if self._decoder.device.type == "cpu":
-                self._memory.index_copy_(0, torch.tensor([copy.index for copy in part]), staged)
+                self._memory.index_copy_(0, torch.tensor([copy.place for copy in part]), staged)
             else:
                 for copy, content in zip(part, staged, strict=True):
-                    self._memory[copy.index].copy_(content, non_blocking=True)
+                    self._memory[copy.place].copy_(content, non_blocking=True)
 
     @torch.inference_mode()
     def restore(self, copies: Sequence[BlockCopy]) -> None:
         for part in _parts(copies, self._staged):
             blocks = self._on_device([copy.block_id for copy in part])
             if self._decoder.device.type == "cpu":
-                staged = self._memory.index_select(0, torch.tensor([copy.index for copy in part]))
+                staged = self._memory.index_select(0, torch.tensor([copy.place for copy in part]))
             else:
                 shape = (len(part), *self._memory.shape[1:])
                 staged = torch.empty(shape, dtype=self._memory.dtype, device=self._decoder.device)
                 for copy, content in zip(part, staged, strict=True):
-                    content.copy_(self._memory[copy.index], non_blocking=True)
+                    content.copy_(self._memory[copy.place], non_blocking=True)
             for cache, content in zip(self._decoder.kv_memory(), staged.unbind(1), strict=True):
                 cache.index_copy_(1, blocks, content.transpose(0, 1))
 
@@ -81,14 +81,18 @@ def _parts(copies: Sequence[BlockCopy], most: int) -> list[Sequence[BlockCopy]]:
 def _pin(memory: Tensor) -> None:
     """Lock the memory, so that a GPU copies to and from it by itself. PyTorch's own pinned memory would take a power
     of two of bytes."""
-    error = int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, _FOR_ALL_CONTEXTS))
+    error = int(_cuda_runtime().cudaHostRegister(memory.data_ptr(), memory.nbytes, _FOR_ALL_CONTEXTS))
     if error:
         raise MemoryError(f"spill_memory: the host cannot pin {memory.nbytes:,} bytes: CUDA error {error}")
 
 
+def _cuda_runtime() -> Any:
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
+
+
 def _unpin(memory: Tensor, device: torch.device) -> None:
     torch.cuda.synchronize(device)  # a copy may still run
-    torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
+    _cuda_runtime().cudaHostUnregister(memory.data_ptr())
 
 
 def host_cache(decoder: CachingDecoder, num_bytes: int) -> HostCache | None:

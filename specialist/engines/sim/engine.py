@@ -121,12 +121,12 @@ class SimHostMemory:
         self.places: list[tuple[int | None, ...]] = [()] * capacity
 
     def spill(self, copies: Sequence[BlockCopy]) -> None:
-        for block_id, index in copies:
-            self.places[index] = self._memory.read_block(block_id)
+        for block_id, place in copies:
+            self.places[place] = self._memory.read_block(block_id)
 
     def restore(self, copies: Sequence[BlockCopy]) -> None:
-        for block_id, index in copies:
-            self._memory.write_block(block_id, self.places[index])
+        for block_id, place in copies:
+            self._memory.write_block(block_id, self.places[place])
 
 
 _PRIME = 2**61 - 1

@@ -207,8 +207,8 @@ class Laws:
                 poison(block.block_id)
         if host is not None and isinstance(store := host._store, SimHostMemory):
             for key, found in host.blocks.items():
-                if found.index not in host.to_spill:
-                    self._check_content(key, store.places[found.index])
+                if found.place not in host.to_spill:
+                    self._check_content(key, store.places[found.place])
 
     def _check_content(self, key: BlockKey, content: tuple[int | None, ...]) -> None:
         require(self._contents.setdefault(key, content) == content, "a key always has the same content", key)
