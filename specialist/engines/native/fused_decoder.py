@@ -213,8 +213,9 @@ class FusedDecoder:
             cache[:, block] = part
 
     def kv_memory(self) -> tuple[Tensor, ...]:
-        """Return the memory for keys and for values, [layers, blocks, bytes]."""
-        return tuple(torch.from_numpy(cache) for cache in self._caches())
+        """Return the memory for keys and for values, [layers, blocks, elements]."""
+        dtype: torch.dtype = getattr(torch, self.kv_dtype)
+        return tuple(torch.from_numpy(cache).view(dtype) for cache in self._caches())
 
     def _caches(self) -> list[NDArray[np.uint8]]:
         """Return keys and values as bytes [layers, blocks, bytes of a block]."""

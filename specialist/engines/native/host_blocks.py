@@ -47,23 +47,17 @@ class HostBlocks:
             blocks = self._on_device([copy.block_id for copy in part])
             staged = torch.stack([cache.index_select(1, blocks) for cache in self._decoder.kv_memory()])
             staged = staged.permute(2, 0, 1, *range(3, staged.dim())).contiguous()  # [copies, keys and values, ...]
-            if self._decoder.device.type == "cpu":
-                self._memory.index_copy_(0, torch.tensor([copy.place for copy in part]), staged)
-            else:
-                for copy, content in zip(part, staged, strict=True):
-                    self._memory[copy.place].copy_(content, non_blocking=True)
+            for copy, content in zip(part, staged, strict=True):
+                self._memory[copy.place].copy_(content, non_blocking=True)
 
     @torch.inference_mode()
     def restore(self, copies: Sequence[BlockCopy]) -> None:
         for part in _parts(copies, self._staged):
             blocks = self._on_device([copy.block_id for copy in part])
-            if self._decoder.device.type == "cpu":
-                staged = self._memory.index_select(0, torch.tensor([copy.place for copy in part]))
-            else:
-                shape = (len(part), *self._memory.shape[1:])
-                staged = torch.empty(shape, dtype=self._memory.dtype, device=self._decoder.device)
-                for copy, content in zip(part, staged, strict=True):
-                    content.copy_(self._memory[copy.place], non_blocking=True)
+            shape = (len(part), *self._memory.shape[1:])
+            staged = torch.empty(shape, dtype=self._memory.dtype, device=self._decoder.device)
+            for copy, content in zip(part, staged, strict=True):
+                content.copy_(self._memory[copy.place], non_blocking=True)
             for cache, content in zip(self._decoder.kv_memory(), staged.unbind(1), strict=True):
                 cache.index_copy_(1, blocks, content.transpose(0, 1))
 
