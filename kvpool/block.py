@@ -86,26 +86,41 @@ class PoolCounters:
 
 
 @dataclass(frozen=True, slots=True)
+class HostBlock:
+    """The content of a cached block in host memory."""
+
+    place: int  # its number there
+    key: BlockKey
+    tokens: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class AdmissionPlan:
     """The blocks of one admission, planned by `BlockPool.admit()`. Valid until the pool changes."""
 
     block_size: int
     hit: tuple[Block, ...]  # cached blocks to share, from the first token on
-    num_cached: int  # leading blocks that are cached; more than `hit` if the hit had to end at an earlier boundary
+    restored: tuple[HostBlock, ...]  # cached blocks after these, to be copied from host memory to allocated blocks
+    num_cached: int  # leading blocks that are cached; more than `num_hit` if the hit had to end at an earlier boundary
     num_uncached: int  # blocks that could have been cached but are not
     uncached_reason: MissReason
-    num_fresh: int  # blocks to allocate after the hit
+    num_fresh: int  # blocks to allocate after those
     shortage: int  # blocks that must become free before this plan can be applied; 0 if it can be applied now
     pool: object = field(repr=False)
     version: int
 
     @property
+    def num_hit(self) -> int:
+        """The number of leading blocks whose tokens need not be computed."""
+        return len(self.hit) + len(self.restored)
+
+    @property
     def misses(self) -> dict[MissReason, int]:
         """The number of cacheable blocks that must be computed, by reason."""
-        held_back = self.num_cached - len(self.hit)
+        held_back = self.num_cached - self.num_hit
         reasons: list[tuple[MissReason, int]] = [("no_boundary", held_back), (self.uncached_reason, self.num_uncached)]
         return {reason: count for reason, count in reasons if count}
 
     @property
     def num_hit_tokens(self) -> int:
-        return len(self.hit) * self.block_size
+        return self.num_hit * self.block_size

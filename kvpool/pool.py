@@ -10,6 +10,7 @@ from kvpool.block import (
     BlockId,
     BlockKey,
     BlockTable,
+    HostBlock,
     InvariantViolation,
     MissReason,
     PoolCounters,
@@ -17,6 +18,7 @@ from kvpool.block import (
     StalePlan,
 )
 from kvpool.chain import TokenChain
+from kvpool.host import HostCache
 
 
 class FreeList:
@@ -73,17 +75,23 @@ class FreeList:
 class BlockPool:
     """`num_blocks` blocks of `block_size` tokens each; the number never changes. Block 0 is reserved for padding."""
 
-    def __init__(self, num_blocks: int, block_size: int, *, prefix_cache: bool = True) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, *, prefix_cache: bool = True, host: HostCache | None = None
+    ) -> None:
+        """`host` keeps the content of evicted blocks. Call its `copy_pending()` before each step."""
         if num_blocks < 2:
             raise ValueError(f"num_blocks must be at least 2 (block 0 is reserved), got {num_blocks}")
         if block_size < 1:
             raise ValueError(f"block_size must be at least 1, got {block_size}")
+        if host is not None and not prefix_cache:
+            raise ValueError("without a prefix cache, no block is kept in host memory")
         self.block_size = block_size
         self.prefix_cache = prefix_cache
         self.blocks = [Block(BlockId(i)) for i in range(num_blocks)]
         self.free = FreeList(self.blocks[GARBAGE + 1 :])
         self.index: dict[BlockKey, Block] = {}
         """One block for each key. If two sequences compute the same prefix, only the first block gets the key."""
+        self.host = host
         self.tables: dict[int, BlockTable] = {}  # live tables by `id()`; they hold the references to blocks
         self.counters = PoolCounters()
         self._version = 0
@@ -126,23 +134,24 @@ class BlockPool:
             raise ValueError(f"headroom must be at least 0, got {headroom}")
         if chain.block_size != self.block_size:
             raise ValueError(f"blocks have {chain.block_size} tokens in the chain, but {self.block_size} in the pool")
-        cached, uncached_reason = self._match(chain)
-        num_hit = len(cached)
+        cached, on_host, uncached_reason = self._match(chain)
+        num_cached = num_hit = len(cached) + len(on_host)
         if resumable is not None:
             keys = chain.keys(num_hit)
             while num_hit and not resumable(keys[num_hit - 1]):
                 num_hit -= 1
-        hit = tuple(cached[:num_hit])
+        hit, restored = tuple(cached[:num_hit]), tuple(on_host[: max(0, num_hit - len(cached))])
         num_fresh = max(0, self.blocks_for(num_tokens) - num_hit)
         num_revived = sum(1 for block in hit if block.ref_count == 0)
         return AdmissionPlan(
             block_size=self.block_size,
             hit=hit,
-            num_cached=len(cached),
-            num_uncached=self._cacheable(chain) - len(cached),
+            restored=restored,
+            num_cached=num_cached,
+            num_uncached=self._cacheable(chain) - num_cached,
             uncached_reason=uncached_reason,
             num_fresh=num_fresh,
-            shortage=max(0, num_fresh + num_revived + headroom - len(self.free)),
+            shortage=max(0, len(restored) + num_fresh + num_revived + headroom - len(self.free)),
             pool=self,
             version=self._version,
         )
@@ -161,10 +170,12 @@ class BlockPool:
                 self.free.remove(block)
             block.ref_count += 1
             table.block_ids.append(block.block_id)
-        table.num_registered = len(plan.hit)
+        table.num_registered = plan.num_hit
+        if self.host is not None and plan.restored:
+            self._allocate_restored(table, plan.restored, self.host)
         self._allocate(table, plan.num_fresh)
         self.tables[id(table)] = table
-        self.counters.hits += len(plan.hit)
+        self.counters.hits += plan.num_hit
         for reason, count in plan.misses.items():
             self.counters.misses[reason] += count
         return table
@@ -241,6 +252,8 @@ class BlockPool:
     def check(self) -> None:
         """Check every invariant and raise InvariantViolation if one is broken. Takes time linear in the pool's size."""
         check_pool(self.blocks, self.free, self.index, self.tables.values())
+        if self.host is not None:
+            self.host.check(self.blocks, self.index)
 
     @staticmethod
     def _require_live(table: BlockTable) -> None:
@@ -251,20 +264,46 @@ class BlockPool:
         """The number of full blocks before the chain's last token, which is never taken from the cache."""
         return max(0, (len(chain) - 1) // self.block_size)
 
-    def _match(self, chain: TokenChain) -> tuple[list[Block], MissReason]:
+    def _match(self, chain: TokenChain) -> tuple[list[Block], list[HostBlock], MissReason]:
+        """Return the leading blocks that are cached on the device, those after them that are cached on the host, and
+        why the block after these is not."""
         if not self.prefix_cache:
-            return [], "disabled"
+            return [], [], "disabled"
         count = self._cacheable(chain)
         index = self.index
         hit: list[Block] = []
         for key, packed in islice(zip(chain.keys(count), chain.packed(count), strict=True), count):
             block = index.get(key)
             if block is None:
-                return hit, "evicted" if key in self._evicted else "cold"
+                on_host, reason = self._match_host(chain, len(hit), count)
+                return hit, on_host, reason
             if block.tokens != packed:
-                return hit, "tokens_differ"
+                return hit, [], "tokens_differ"
             hit.append(block)
-        return hit, "cold"
+        return hit, [], "cold"
+
+    def _match_host(self, chain: TokenChain, first: int, count: int) -> tuple[list[HostBlock], MissReason]:
+        keys, packed = chain.keys(count), chain.packed(count)
+        on_host: list[HostBlock] = []
+        for i in range(first, count):
+            # A block that is on the device as well needs no copy, and a key belongs to one device block only.
+            found = None if self.host is None or keys[i] in self.index else self.host.blocks.get(keys[i])
+            if found is None:
+                return on_host, "evicted" if keys[i] in self._evicted else "cold"
+            if found.tokens != packed[i]:
+                return on_host, "tokens_differ"
+            on_host.append(found)
+        return on_host, "cold"
+
+    def _allocate_restored(self, table: BlockTable, restored: Sequence[HostBlock], host: HostCache) -> None:
+        """Allocate blocks for these, and order their content to be copied from the host."""
+        host.hold(restored)  # before the allocation evicts blocks that may take their places
+        self._allocate(table, len(restored))
+        for block_id, found in zip(table.block_ids[-len(restored) :], restored, strict=True):
+            block = self.blocks[block_id]
+            block.key, block.tokens = found.key, found.tokens
+            self.index[found.key] = block
+            host.restore(found, block)
 
     def _allocate(self, table: BlockTable, count: int) -> None:
         """Append free blocks to the table, evicting cache entries if needed. Only this method allocates and evicts."""
@@ -278,8 +317,10 @@ class BlockPool:
 
     def _evict(self, block: Block, key: BlockKey) -> None:
         del self.index[key]
+        lost = key if self.host is None else self.host.keep(block, key)
         block.key, block.tokens = None, b""
-        self._evicted.add(key)
+        if lost is not None and lost not in self.index:
+            self._evicted.add(lost)
         self.counters.evictions += 1
 
 

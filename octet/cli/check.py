@@ -125,6 +125,7 @@ def summarize(ensemble: Ensemble) -> dict[str, Any]:
         "http": None if http is None else f"{http.host}:{http.port}",
         "processes": 1 + sum(each.replicas for each in specialists),
         "kv_bytes": sum(_kv_bytes(each) for each in specialists),
+        "spill_bytes": sum(_spill_bytes(each) for each in specialists),
         "cards": dict(sorted(shares_by_card(specialists).items())),
         "models": sorted({each.model for each in specialists if each.replicas and each.engine == "native"}),
     }
@@ -142,6 +143,7 @@ def _summarize_specialist(specialist: SpecialistConfig) -> dict[str, Any]:
         "model": specialist.model if specialist.engine == "native" else specialist.engine,
         "addresses": list(specialist.addresses),
         "kv_bytes": _kv_bytes(specialist),
+        "spill_bytes": _spill_bytes(specialist),
         "card": card_of(specialist),
         "memory_fraction": specialist.memory_fraction,
         "adapters": sorted(specialist.adapters),
@@ -152,9 +154,14 @@ def _kv_bytes(specialist: SpecialistConfig) -> int:
     return specialist.replicas * specialist.kv_memory if specialist.memory_fraction is None else 0
 
 
+def _spill_bytes(specialist: SpecialistConfig) -> int:
+    return specialist.replicas * specialist.spill_memory
+
+
 def format_summary(summary: dict[str, Any]) -> str:
     source, specialists = summary["source"] or "the embedded default", summary["specialists"]
     weights = f" plus the weights of {', '.join(summary['models'])}" if summary["models"] else ""
+    spilled = f", {_megabytes(summary['spill_bytes'])} of spilled blocks" if summary["spill_bytes"] else ""
     lines = {
         "rules": ", ".join(summary["rules"]) or "none",
         "intents": ", ".join(summary["intents"]) or "none",
@@ -165,7 +172,7 @@ def format_summary(summary: dict[str, Any]) -> str:
         "gRPC": summary["listens"],
         "HTTP": summary["http"] or "disabled",
         "processes": f"{summary['processes']}, including the router",
-        "memory": f"{_megabytes(summary['kv_bytes'])} of KV pools{weights}",
+        "memory": f"{_megabytes(summary['kv_bytes'])} of KV pools{spilled}{weights}",
         **({"GPU memory": _card_sums(summary)} if summary["cards"] else {}),
         "digest": summary["digest"][:16],
     }

@@ -79,6 +79,8 @@ def _add_capacity_options(group: "argparse._ArgumentGroup") -> None:
     pool("--memory-fraction", "SHARE", about, _parse_share)
     about = "memory for the states of recurrent layers, of running requests and copies (default: 1g)"
     option("--state-memory", "SIZE", about, _parse_size, dest="state_bytes")
+    about = "host memory for KV blocks that the prefix cache evicts, so that they can come back (default: none)"
+    option("--spill-memory", "SIZE", about, _parse_size, dest="spill_bytes")
     option("--block-size", "TOKENS", parse=parse_positive)
     about = "compute every prompt in full"
     group.add_argument("--no-prefix-cache", dest="prefix_cache", action="store_false", help=about)

@@ -101,6 +101,8 @@ class SpecialistConfig:
     memory_fraction: Annotated[float | None, Range(0, 1, open=True), RUNS, SHARED] = None
     """The share of its GPU's memory that a replica takes. None: it takes its weights and a pool of `kv_memory`."""
     state_memory: Annotated[int, BYTES, Range(1 << 20, 1 << 40), RUNS, SHARED] = 1 << 30  # of recurrent layers
+    spill_memory: Annotated[int, BYTES, Range(1 << 20, 1 << 40, or_zero=True), RUNS, SHARED] = 0
+    """Host memory for KV blocks that the prefix cache evicts."""
     context: Annotated[int | None, Range(8, 1 << 24), RUNS, SHARED] = None  # prompt and answer; None: the model's limit
     max_running: Annotated[int, Range(1, 4096), RUNS, SHARED] = 32
     max_waiting: Annotated[int, Range(1, 1 << 20), RUNS, SHARED] = 256

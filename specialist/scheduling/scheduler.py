@@ -415,14 +415,21 @@ class StepLoop:
 
     def _commit(self, completion: Completion) -> None:
         rollbacks = self.scheduler.commit(completion.step, completion.outcome)
+        host = self.scheduler.pool.host
+        if host is not None and host.to_spill:  # the step did not run, and its blocks still have what must be spilled
+            return
         try:
             self.engine.discard(rollbacks)
         except Exception:  # slots that were not zeroed are overwritten before they are read
             self.num_failed_discards += 1
 
     def complete(self, step: Step) -> list[Completion]:
-        """Run the step on the engine and return its completions, uncommitted. An error becomes a StepFailure."""
+        """Make the copies that precede the step, run it on the engine and return its completions, uncommitted. An error
+        becomes a StepFailure."""
+        host = self.scheduler.pool.host
         try:
+            if host is not None:
+                host.copy_pending()
             completions = list(self.engine.run(step))
             if fault_injected("commit.slow"):
                 self.scheduler.clock.sleep(SLOW_FAULT_SECONDS)

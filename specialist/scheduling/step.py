@@ -57,7 +57,7 @@ class Conversations:
         self, salt: bytes, session_key: bytes, chain: TokenChain, plan: AdmissionPlan
     ) -> ConversationMissReason:
         """Return why a request with this plan must compute blocks that could have been cached."""
-        num_hit, num_possible = len(plan.hit), plan.num_cached + plan.num_uncached
+        num_hit, num_possible = plan.num_hit, plan.num_cached + plan.num_uncached
         if num_hit == num_possible:
             return ""
         if plan.uncached_reason == "disabled":

@@ -5,6 +5,7 @@ from functools import partial
 
 from prometheus_client.metrics_core import Metric
 
+from kvpool import HostCache
 from octet import __version__
 from octet.telemetry.distributions import Histogram
 from octet.telemetry.exposition import FamilyStream, Labels, Sample, counter_family, gauge_family, histogram_family
@@ -231,6 +232,19 @@ def _kv_source(families: _SpecialistFamilies, scheduler: Scheduler) -> FamilyStr
         ("writes", "Blocks that steps wrote tokens into.", counters.writes),
     ):
         yield families.counter(f"kv_block_{name}_total", text, num)
+    yield from _host_families(families, pool.host)
     saved = states.num_snapshot_bytes if isinstance(states, Hybrid) else 0
     text = "Bytes of saved states of recurrent layers; 0 for a model without any."
     yield families.gauge("snapshot_bytes", text, saved)
+
+
+def _host_families(families: _SpecialistFamilies, host: HostCache | None) -> Iterator[Metric]:
+    text = "Most evicted KV blocks that host memory keeps; 0 without such memory."
+    yield families.gauge("kv_host_blocks_limit", text, 0 if host is None else host.capacity)
+    yield families.gauge("kv_host_blocks", "Evicted KV blocks in host memory.", 0 if host is None else len(host.blocks))
+    for name, text, num in (
+        ("spills", "Evicted KV blocks copied to host memory.", 0 if host is None else host.num_spilled),
+        ("restores", "KV blocks copied back from host memory.", 0 if host is None else host.num_restored),
+        ("drops", "KV blocks that left host memory, or found no room in it.", 0 if host is None else host.num_dropped),
+    ):
+        yield families.counter(f"kv_block_{name}_total", text, num)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from kvpool import BlockPool
+from kvpool import BlockPool, HostCache
 from octet.clock import Clock
 from octet.identity import Lane
 from octet.supervisor.process import call_in_fork
@@ -16,6 +16,7 @@ from specialist.engines.native.create import KernelChoice, SharedParts, create_n
 from specialist.engines.native.draft_model import create_pair, draft_model
 from specialist.engines.native.engine import Decoder
 from specialist.engines.native.fused_decoder import FusedDecoder
+from specialist.engines.native.host_blocks import host_cache
 from specialist.engines.native.recurrent_state import RecurrentState, share_states
 from specialist.engines.native.settings import NativeSettings
 from specialist.engines.native.torch_decoder import TorchDecoder
@@ -111,7 +112,8 @@ def replica_from_checkpoint(
         made, small = create_pair(checkpoint, draft, native, progress, parts)
     lane = Lane(settings.name, checkpoint.revision)
     decoder = made.engine.decoder
-    pool = BlockPool(decoder.num_blocks, decoder.block_size, prefix_cache=settings.prefix_cache)
+    host = _host_cache(decoder, settings)
+    pool = BlockPool(decoder.num_blocks, decoder.block_size, prefix_cache=settings.prefix_cache, host=host)
     states, max_running = _states(decoder, checkpoint.config, pool, settings)
     kernels = [wire.Kernel(op="linear", choice=made.choice.kernel, why=made.choice.why)]
     model = None
@@ -164,6 +166,12 @@ def _states(
         )
     saved = shares.saved if settings.prefix_cache else 0
     return Hybrid(pool, partial(RecurrentState, decoder), saved), shares.max_running
+
+
+def _host_cache(decoder: Decoder, settings: ReplicaSettings) -> HostCache | None:
+    if not isinstance(decoder, TorchDecoder | FusedDecoder):
+        raise TypeError(f"{type(decoder).__name__} has no blocks to copy")
+    return host_cache(decoder, settings.spill_bytes)
 
 
 def native_settings(settings: ReplicaSettings) -> NativeSettings:

@@ -43,18 +43,21 @@ def assemble_new_weights(
             check_alike(path, find_model(weights.like, progress))
         settings = replace(settings_of(replace(specialist, model=str(path), adapters=adapters)), kernel=kernel)
         paths = [path] if settings.draft_model is None else [path, settings.draft_model]
-        check_memory(paths, _pool_bytes(path, settings) if settings.device == "cpu" else 0)
+        check_memory(paths, _host_bytes(path, settings))
         replica = assemble_replica(settings, SystemClock(), progress)
     if weights.revision not in ("", replica.lane.revision):
         raise ModelRefused(f"{path}: the digest is {replica.lane.revision}, but {weights.revision} is expected")
     return replica
 
 
-def _pool_bytes(path: Path, settings: ReplicaSettings) -> int:
-    """Return the bytes of the KV pool and of the states."""
+def _host_bytes(path: Path, settings: ReplicaSettings) -> int:
+    """Return the bytes that the KV pool, spilled blocks and states take of the host's memory."""
     config = _inspect(path).config
-    states = settings.state_bytes if config is not None and config.is_recurrent else 0
-    return states + (settings.kv_bytes or DEFAULT_KV_BYTES)
+    is_recurrent = config is not None and config.is_recurrent
+    spilled = 0 if is_recurrent else settings.spill_bytes
+    if settings.device != "cpu":
+        return spilled
+    return spilled + (settings.state_bytes if is_recurrent else 0) + (settings.kv_bytes or DEFAULT_KV_BYTES)
 
 
 def check_alike(path: Path, other: Path) -> None:

@@ -6,14 +6,22 @@ from typing import TYPE_CHECKING
 
 from admission.forecast.estimates import StepPrices
 from admission.policy import PrefillHold
-from kvpool import BlockPool
+from kvpool import BlockPool, HostCache
 from octet.clock import Clock
 from octet.identity import Lane, digest_parts
 from octet.v1 import specialist_pb2 as wire
 from specialist.adapters.catalog import AdapterCatalog, SimAdapters
 from specialist.engines.base import Engine
 from specialist.engines.native.settings import DEFAULT_KV_BYTES
-from specialist.engines.sim.engine import CostModel, FaultSource, SimEngine, SimModel, cost_model_from_json, no_faults
+from specialist.engines.sim.engine import (
+    CostModel,
+    FaultSource,
+    SimEngine,
+    SimHostMemory,
+    SimModel,
+    cost_model_from_json,
+    no_faults,
+)
 from specialist.engines.sim.vocabulary import NUM_SAMPLED, sim_vocabulary
 from specialist.models.progress import Progress, silent
 from specialist.scheduling.copied_text import LaneTexts
@@ -119,12 +127,15 @@ def create_sim_replica(
     context = settings.context or SIM_CONTEXT
     size = settings.block_size
     num_blocks = settings.num_blocks or max(1, (settings.kv_bytes or DEFAULT_KV_BYTES) // (TOKEN_BYTES * size))
-    pool = BlockPool(num_blocks + 1, size, prefix_cache=settings.prefix_cache)
+    engine = SimEngine(SimModel(NUM_SAMPLED), cost, clock, num_blocks=num_blocks + 1, block_size=size, faults=faults)
+    num_spilled = settings.spill_bytes // (TOKEN_BYTES * size)
+    host = HostCache(num_spilled, SimHostMemory(engine.memory, num_spilled)) if num_spilled else None
+    pool = BlockPool(num_blocks + 1, size, prefix_cache=settings.prefix_cache, host=host)
     proposer = create_proposer(settings)
     return AssembledReplica(
         lane=lane,
         scheduler=create_scheduler(pool, lane, settings, clock, kv_dtype="sim", proposer=proposer),
-        engine=SimEngine(SimModel(NUM_SAMPLED), cost, clock, num_blocks=num_blocks + 1, block_size=size, faults=faults),
+        engine=engine,
         clock=clock,
         codec=codec,
         grammars=GrammarCache(vocabulary, codec.vocab_size),

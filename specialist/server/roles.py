@@ -166,6 +166,7 @@ def _replica_settings(specialist: SpecialistConfig) -> ReplicaSettings:
         kv_bytes=specialist.kv_memory if specialist.memory_fraction is None else None,
         memory_fraction=specialist.memory_fraction or USUAL_SHARE,
         state_bytes=specialist.state_memory,
+        spill_bytes=specialist.spill_memory,
         block_size=specialist.block_size,
         max_running=specialist.max_running,
         draft_window=specialist.draft_window,

@@ -31,6 +31,7 @@ class ReplicaSettings:
     memory_fraction: float = USUAL_SHARE
     state_bytes: int = DEFAULT_STATE_BYTES
     """Memory for the states of recurrent layers: of running sequences, and copies to resume from."""
+    spill_bytes: int = 0  # host memory for blocks that the prefix cache evicts
     block_size: int = 16
     prefix_cache: bool = True  # False: every prompt is computed in full
     max_running: int = 32
@@ -52,6 +53,8 @@ class ReplicaSettings:
             raise ValueError(f"context must be at least {MIN_CONTEXT} tokens, got {self.context}")
         if not 0 < self.memory_fraction <= 1:
             raise ValueError(f"memory_fraction must be in (0, 1], got {self.memory_fraction:g}")
+        if self.spill_bytes and not self.prefix_cache:
+            raise ValueError("spill_memory keeps what the prefix cache evicts: it is of no use without a prefix cache")
         if not 0 <= self.draft_window <= MAX_DRAFT_WINDOW:
             raise ValueError(f"draft_window must be in [0, {MAX_DRAFT_WINDOW}], got {self.draft_window}")
 

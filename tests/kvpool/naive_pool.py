@@ -18,6 +18,7 @@ class Forecast:
     shortage: int
     num_cached: int
     misses: dict[MissReason, int]
+    restored: list[Content]
 
 
 @dataclass
@@ -27,10 +28,43 @@ class NaiveTable:
 
 
 @dataclass
+class NaiveHost:
+    capacity: int
+    contents: list[Content] = field(default_factory=list)
+    """Those that may be dropped; the first one goes first."""
+    held: dict[int, Content] = field(default_factory=dict)
+    """Those that are about to be copied to a block, by that block."""
+    dropped: int = 0
+
+    def has(self, content: Content) -> bool:
+        return content in self.contents or content in self.held.values()
+
+    def keep(self, block: int, content: Content) -> Content | None:
+        """Return what was lost instead."""
+        lost = None
+        if block in self.held:
+            del self.held[block]
+        elif content in self.contents:
+            self.contents.remove(content)
+        elif len(self.contents) + len(self.held) == self.capacity:
+            self.dropped += 1
+            if not self.contents:
+                return content
+            lost = self.contents.pop(0)
+        self.contents.append(content)
+        return lost
+
+    def copied(self) -> None:
+        self.contents[:0] = reversed(self.held.values())
+        self.held.clear()
+
+
+@dataclass
 class NaivePool:
     capacity: int
     block_size: int
     prefix_cache: bool
+    host: NaiveHost = field(default_factory=lambda: NaiveHost(0))
     free: list[int] = field(init=False)
     cached: dict[int, Content] = field(default_factory=dict)
     evicted: list[list[Content]] = field(default_factory=lambda: [[]])
@@ -50,22 +84,37 @@ class NaivePool:
         one of `depths`."""
         wanted = [(owner, tokens[:end]) for end in range(self.block_size, len(tokens), self.block_size)]
         found = list(takewhile(lambda content: content in self.cached.values(), wanted))
+        num_here = len(found)
+        found += takewhile(self._is_on_host_only, wanted[num_here:])
         num_hit = max((n for n in range(1, len(found) + 1) if depths is None or n in depths), default=0)
         hit = [block for wish in found[:num_hit] for block, content in self.cached.items() if content == wish]
+        restored = found[num_here:num_hit]
         available = [block for block in self.free if block not in hit]
-        num_fresh = max(0, self.blocks_for(num_tokens) - num_hit)
+        num_fresh = max(0, self.blocks_for(num_tokens) - num_hit) + len(restored)
         return Forecast(
             hit=hit,
             fresh=available[:num_fresh],
             shortage=max(0, num_fresh + headroom - len(available)),
             num_cached=len(found),
             misses=self._misses(wanted[len(found) :], num_held_back=len(found) - num_hit),
+            restored=restored,
         )
 
+    def _is_on_host_only(self, content: Content) -> bool:
+        return self.host.has(content) and content not in self.cached.values()
+
     def admit(self, handle: int, forecast: Forecast) -> None:
-        self.tables[handle] = NaiveTable(forecast.hit + forecast.fresh, num_settled=len(forecast.hit))
+        num_hit = len(forecast.hit) + len(forecast.restored)
+        self.tables[handle] = NaiveTable(forecast.hit + forecast.fresh, num_settled=num_hit)
+        for content in forecast.restored:
+            self.host.contents.remove(content)
+        self.host.held |= {-index: content for index, content in enumerate(forecast.restored, 1)}  # no block yet
         self._take(forecast.hit + forecast.fresh, evict=forecast.fresh)
-        self.hits += len(forecast.hit)
+        for index, content in enumerate(forecast.restored, 1):
+            del self.host.held[-index]
+            block = forecast.fresh[index - 1]
+            self.host.held[block] = self.cached[block] = content
+        self.hits += num_hit
         for reason, count in forecast.misses.items():
             self.misses[reason] = self.misses.get(reason, 0) + count
 
@@ -110,9 +159,13 @@ class NaivePool:
 
     def _take(self, blocks: list[int], *, evict: list[int]) -> None:
         self.free = [block for block in self.free if block not in blocks]
-        for content in [self.cached.pop(block) for block in evict if block in self.cached]:
-            if content not in self.evicted[-1]:
-                self.evicted[-1].append(content)
+        for block in [block for block in evict if block in self.cached]:
+            content = self.cached.pop(block)
+            self.evictions += 1
+            lost = self.host.keep(block, content) if self.host.capacity else content
+            if lost is None or lost in self.cached.values():
+                continue
+            if lost not in self.evicted[-1]:
+                self.evicted[-1].append(lost)
             if len(self.evicted[-1]) == self.capacity:
                 self.evicted.append([])
-            self.evictions += 1

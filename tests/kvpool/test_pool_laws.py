@@ -1,7 +1,8 @@
 """The pool agrees with the naive pool after every operation, and its invariants hold."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -14,16 +15,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kvpool import (
     AdmissionPlan,
+    BlockCopy,
     BlockKey,
     BlockPool,
     BlockTable,
+    HostCache,
     PoolExhausted,
     Reclaim,
     StalePlan,
     TokenChain,
     chain_root,
 )
-from tests.kvpool.naive_pool import Content, Forecast, NaivePool
+from tests.kvpool.naive_pool import Content, Forecast, NaiveHost, NaivePool
 from tests.kvpool.prompts import OWNERS, Prompt, few_tokens, prompts
 from tests.kvpool.snapshot import snapshot
 
@@ -56,6 +59,34 @@ class PlannedAdmission:
     """Snapshot of the pool for which the plan was made."""
 
 
+class Memory:
+    """What the blocks of the device and the places on the host hold. A copy may fail after some blocks."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, object] = {}
+        self.places: dict[int, object] = {}
+        self.copies_until_failure = EVERYTHING
+
+    def spill(self, copies: Iterable[BlockCopy]) -> None:
+        for block_id, place in copies:
+            self._count()
+            self.places[place] = self.blocks[block_id]
+
+    def restore(self, copies: Iterable[BlockCopy]) -> None:
+        for block_id, place in copies:
+            self._count()
+            self.blocks[block_id] = self.places[place]
+
+    def _count(self) -> None:
+        if self.copies_until_failure == 0:
+            raise CopyFailed
+        self.copies_until_failure -= 1
+
+
+class CopyFailed(Exception):
+    pass
+
+
 class PoolLaws(RuleBasedStateMachine):
     """Applies the same operations to a pool and to a naive pool, and compares them after each operation."""
 
@@ -70,10 +101,14 @@ class PoolLaws(RuleBasedStateMachine):
         num_blocks=st.sampled_from([12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2]),
         block_size=st.integers(1, 4),
         prefix_cache=st.sampled_from([True] * 4 + [False]),
+        host_capacity=st.sampled_from([0, 1, 2, 4, 8, 30]),
     )
-    def make_pools(self, num_blocks: int, block_size: int, prefix_cache: bool) -> None:
-        self.pool = BlockPool(num_blocks, block_size, prefix_cache=prefix_cache)
-        self.naive = NaivePool(num_blocks - 1, block_size, prefix_cache)
+    def make_pools(self, num_blocks: int, block_size: int, prefix_cache: bool, host_capacity: int) -> None:
+        host_capacity *= prefix_cache
+        self.memory = Memory()
+        host = HostCache(host_capacity, self.memory) if host_capacity else None
+        self.pool = BlockPool(num_blocks, block_size, prefix_cache=prefix_cache, host=host)
+        self.naive = NaivePool(num_blocks - 1, block_size, prefix_cache, NaiveHost(host_capacity))
         self.roots = [chain_root(lane, salt, "float16", block_size) for lane, salt in OWNERS]
 
     @rule(prompt=prompts(), num_computed=progress)
@@ -128,6 +163,15 @@ class PoolLaws(RuleBasedStateMachine):
     def release(self, which: int) -> None:
         self._release([pick(self.live, which)])
 
+    @precondition(lambda self: self.pool.host is not None)
+    @rule(num_copies=st.sampled_from([0, 0, 1, 2, 3, 5, EVERYTHING]))
+    def copy(self, num_copies: int) -> None:
+        """Make the ordered copies, of which only so many succeed."""
+        self.memory.copies_until_failure = num_copies
+        with suppress(CopyFailed):
+            self._copy()
+        self.memory.copies_until_failure = EVERYTHING
+
     @precondition(lambda self: self.released)
     @rule(which=places)
     def release_twice(self, which: int) -> None:
@@ -169,6 +213,25 @@ class PoolLaws(RuleBasedStateMachine):
         assert all((self._key_of(content) in self.pool._evicted) == (content in remembered) for content in evicted)
 
     @invariant()
+    def keeps_the_same_content_on_the_host(self) -> None:
+        host, naive = self.pool.host, self.naive.host
+        if host is None:
+            return
+        assert [found.key for found in host._droppable.values()] == [self._key_of(each) for each in naive.contents]
+        held = {block: self._key_of(content) for block, content in naive.held.items()}
+        assert {block: found.key for block, found in host.to_restore.items()} == held
+        assert host.num_dropped == naive.dropped
+        for content in (*naive.contents, *naive.held.values()):
+            place = host.blocks[self._key_of(content)].place
+            source = host.to_spill.get(place)
+            assert (self.memory.places[place] if source is None else self.memory.blocks[source]) == content
+
+    @invariant()
+    def cached_blocks_have_their_content(self) -> None:
+        for block, content in self.naive.cached.items():
+            assert block in self.naive.host.held or self.memory.blocks[block] == content
+
+    @invariant()
     def counts_the_same(self) -> None:
         counters = self.pool.counters
         assert (counters.hits, counters.evictions) == (self.naive.hits, self.naive.evictions)
@@ -192,8 +255,23 @@ class PoolLaws(RuleBasedStateMachine):
 
     def _register(self, sequence: Sequence, num_computed: int) -> None:
         num_computed = min(num_computed, len(sequence.tokens), sequence.table.num_slots)
+        self._copy()
+        self._write(sequence, num_computed)
         self.pool.register(sequence.table, sequence.chain, num_computed)
         self.naive.register(sequence.handle, sequence.owner, sequence.tokens, num_computed)
+
+    def _copy(self) -> None:
+        if self.pool.host is not None:
+            self.pool.host.copy_pending()
+            self.naive.host.copied()
+
+    def _write(self, sequence: Sequence, num_computed: int) -> None:
+        """Write to all blocks of the table that are not registered, as a step may."""
+        table, size = sequence.table, self.pool.block_size
+        for i in range(table.num_registered, len(table)):
+            stop = (i + 1) * size
+            full = stop <= num_computed
+            self.memory.blocks[table.block_ids[i]] = (sequence.owner, sequence.tokens[:stop]) if full else "unfinished"
 
     def _release(self, sequences: list[Sequence]) -> None:
         for sequence in sequences:
@@ -228,7 +306,8 @@ class PoolLaws(RuleBasedStateMachine):
 
     def _assert_foreseen(self, plan: AdmissionPlan, forecast: Forecast) -> None:
         assert [block.block_id for block in plan.hit] == forecast.hit
-        assert plan.num_hit_tokens == len(forecast.hit) * self.naive.block_size
+        assert [found.key for found in plan.restored] == [self._key_of(content) for content in forecast.restored]
+        assert plan.num_hit_tokens == (len(forecast.hit) + len(forecast.restored)) * self.naive.block_size
         assert plan.num_cached == forecast.num_cached
         assert plan.misses == forecast.misses
         assert plan.shortage == forecast.shortage

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import kvpool.chain
+import kvpool.host
 import kvpool.pool
 import specialist.scheduling.copied_text
 import specialist.scheduling.ledger
@@ -55,6 +56,8 @@ POOL = kvpool.pool.BlockPool
 LEDGER = specialist.scheduling.ledger.Ledger
 SCHEDULER = specialist.scheduling.scheduler.Scheduler
 HYBRID = specialist.scheduling.ledger.Hybrid
+HOST = kvpool.host.HostCache
+LOOP = specialist.scheduling.scheduler.StepLoop
 
 THE_SIX = (
     Mutant("hash without adapter", kvpool.chain, "chain_root", ", adapters)", ")"),
@@ -146,3 +149,38 @@ MORE = (
         "resume without the tail block", SimState, "restore", "self._memory.write_block(tail, snapshot.tail)", "pass"
     ),
 )
+
+HOST_TIER = (
+    Mutant(
+        "copied after it was overwritten",
+        LOOP,
+        "complete",
+        "        if host is not None:\n"
+        "            host.copy_pending()\n"
+        "        completions = list(self.engine.run(step))\n",
+        "        completions = list(self.engine.run(step))\n        host is None or host.copy_pending()\n",
+    ),
+    Mutant("zeroed before it was spilled", LOOP, "_commit", "if host is not None and host.to_spill:", "if False:"),
+    Mutant(
+        "a failed copy is forgotten",
+        HOST,
+        "copy_pending",
+        "self._store.spill([BlockCopy(block_id, place) for place, block_id in self.to_spill.items()])",
+        "ordered, self.to_spill = self.to_spill, {}\n"
+        "        self._store.spill([BlockCopy(block_id, place) for place, block_id in ordered.items()])",
+    ),
+    Mutant(
+        "overwritten before it was spilled",
+        HOST,
+        "copy_pending",
+        "    if self.to_spill:\n",
+        "    if self.to_restore:\n"
+        "        self._store.restore([BlockCopy(block_id, each.place) for block_id, each in self.to_restore.items()])\n"
+        "    if self.to_spill:\n",
+    ),
+    Mutant("a place is used again too early", HOST, "hold", "del self._droppable[each.key]", "pass"),
+    Mutant("a dropped block keeps its key", HOST, "keep", "del self.blocks[lost]", "pass"),
+    Mutant("a spilled block is never copied", HOST, "keep", "self.to_spill[place] = block.block_id", "pass"),
+    Mutant("a restored block is never copied", HOST, "restore", "self.to_restore[block.block_id] = found", "pass"),
+)
+"""Bugs of the host tier of the prefix cache."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kvpool import BlockPool
+from kvpool import BlockPool, HostCache
 from octet.clock import ManualClock
-from specialist.engines.sim.engine import CostModel, FaultSource, SimEngine, SimModel
+from specialist.engines.sim.engine import CostModel, FaultSource, SimEngine, SimHostMemory, SimModel
 from specialist.scheduling.ledger import Hybrid, PureAttention
 from specialist.scheduling.scheduler import Scheduler, SchedulerConfig, StepLoop
 from specialist.scheduling.sequence import Request
@@ -24,6 +24,7 @@ class Shape:
     max_running: int = 8
     age_bound: int = 4
     hybrid: bool = False
+    host_blocks: int = 0  # evicted blocks that stay on the host; unused by hybrids and without a prefix cache
 
 
 class Replica:
@@ -38,7 +39,6 @@ class Replica:
     ) -> None:
         self.clock = ManualClock()
         self.model = model or SimModel(hybrid=shape.hybrid)
-        self.pool = BlockPool(shape.num_blocks, shape.block_size, prefix_cache=shape.prefix_cache)
         self.engine = SimEngine(
             self.model,
             cost or CostModel(),
@@ -47,6 +47,10 @@ class Replica:
             block_size=shape.block_size,
             faults=faults,
         )
+        host = None
+        if shape.host_blocks and shape.prefix_cache and not shape.hybrid:
+            host = HostCache(shape.host_blocks, SimHostMemory(self.engine.memory, shape.host_blocks))
+        self.pool = BlockPool(shape.num_blocks, shape.block_size, prefix_cache=shape.prefix_cache, host=host)
         self.scheduler = Scheduler(
             self.pool,
             SchedulerConfig(

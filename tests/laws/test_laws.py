@@ -12,7 +12,7 @@ import pytest
 from kvpool import InvariantViolation
 from specialist.scheduling.sequence import DraftSource
 from specialist.scheduling.step import Finished
-from tests.laws.mutants import MORE, THE_SIX, Mutant
+from tests.laws.mutants import HOST_TIER, MORE, THE_SIX, Mutant
 from tests.laws.world import World
 from tests.simulation.laws.scheduler import LawBroken
 
@@ -39,7 +39,7 @@ def test_a_history_that_once_broke_a_law_keeps_them_all(seed: int) -> None:
     assert World(seed).run(NUM_EVENTS).laws.finished
 
 
-@pytest.mark.parametrize("mutant", [*THE_SIX, *MORE], ids=lambda mutant: mutant.name.replace(" ", "-"))
+@pytest.mark.parametrize("mutant", [*THE_SIX, *MORE, *HOST_TIER], ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_a_planted_bug_is_caught_within_fifty_seeds(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.plant(monkeypatch)
     with pytest.raises(LawBroken) as caught:
@@ -84,6 +84,9 @@ def test_histories_are_not_all_alike() -> None:
         assert sight in text
     assert sum(world.pool.counters.hits for world in worlds) > 100
     assert sum(world.pool.counters.evictions for world in worlds) > 100
+    hosts = [world.pool.host for world in worlds if world.pool.host is not None]
+    counts = [(host.num_spilled, host.num_restored, host.num_dropped) for host in hosts]
+    assert min(sum(each) for each in zip(*counts, strict=True)) > 50
     assert sum(world.pool.counters.misses["no_boundary"] for world in worlds) > 10
     assert sum(world.scheduler.num_stale_commits for world in worlds) > 10
     assert sum(world.scheduler.num_unusable_snapshots for world in worlds) > 0

@@ -26,6 +26,7 @@ shapes = st.builds(
     max_running=st.integers(1, 6),
     age_bound=st.integers(1, 5),
     hybrid=st.just(False),
+    host_blocks=st.sampled_from([0, 1, 4, 40]),
 )
 
 

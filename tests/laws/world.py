@@ -1,16 +1,19 @@
 """A replica under random traffic, faults and interruptions. The same seed gives the same history."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import get_args
 
-from kvpool import BlockPool
+from kvpool import BlockCopy, BlockPool, HostCache
 from octet.clock import ManualClock
+from specialist.engines.base import EngineFault
 from specialist.engines.sim.engine import (
     CostModel,
     FaultKind,
     InjectedFault,
     SimEngine,
+    SimHostMemory,
     SimMemory,
     SimModel,
     SimSnapshot,
@@ -44,7 +47,6 @@ class World:
         self.model = SimModel(2 if copies else 97, hybrid=setup.hybrid)
         self.callers = Callers(self.rng, self.model.vocab_size, alike=self.lane_texts is not None)
         self.proposer = OracleProposer(self.rng, self.model)
-        self.pool = BlockPool(setup.num_blocks, setup.block_size, prefix_cache=setup.prefix_cache)
         self.fault_rate = setup.fault_rate
         if seed % 5 == 1:
             self.small = small_model(
@@ -64,6 +66,8 @@ class World:
             block_size=setup.block_size,
             faults=self._fault,
         )
+        self.host = self._host() if seed % 7 in (1, 3, 4) and setup.prefix_cache and not setup.hybrid else None
+        self.pool = BlockPool(setup.num_blocks, setup.block_size, prefix_cache=setup.prefix_cache, host=self.host)
         self.states = Hybrid(self.pool, self._new_state, 80) if setup.hybrid else PureAttention(self.pool)
         self.suspends = seed % 4 == 0
         self.scheduler = self._scheduler()
@@ -218,6 +222,11 @@ class World:
             self.rng.choice(FAULTS), row=self.rng.randrange(len(step.rows)), named=self.rng.random() < 0.5
         )
 
+    def _host(self) -> HostCache:
+        rng = Random(self.seed)  # its own, so that the same requests come with and without a host tier
+        capacity = rng.choice((1, 2, 5, 12, 60))
+        return HostCache(capacity, ShakyHostMemory(self.engine.memory, capacity, rng, lambda: self.fault_rate))
+
     def _scheduler(self) -> Scheduler:
         setup = self.setup
         timed = TimedBudget(seconds=0.02, first_guess=2, most=32)
@@ -255,3 +264,30 @@ class ForgetfulState(SimState):
 
     def snapshot(self, tail: int | None) -> SimSnapshot | None:
         return super().snapshot(tail) if self._rng.random() < 0.9 else None
+
+
+class ShakyHostMemory(SimHostMemory):
+    """Host memory for blocks, to and from which some copies fail: before the first, in between, or after the last."""
+
+    def __init__(self, memory: SimMemory, capacity: int, rng: Random, fault_rate: Callable[[], float]) -> None:
+        super().__init__(memory, capacity)
+        self._rng = rng
+        self._fault_rate = fault_rate
+
+    def spill(self, copies: Sequence[BlockCopy]) -> None:
+        fails = self._fails()
+        super().spill(copies[: self._rng.randint(0, len(copies))] if fails else copies)
+        self._raise_if(fails)
+
+    def restore(self, copies: Sequence[BlockCopy]) -> None:
+        fails = self._fails()
+        super().restore(copies[: self._rng.randint(0, len(copies))] if fails else copies)
+        self._raise_if(fails)
+
+    def _fails(self) -> bool:
+        return self._rng.random() < self._fault_rate()
+
+    @staticmethod
+    def _raise_if(fails: bool) -> None:
+        if fails:
+            raise EngineFault("injected")

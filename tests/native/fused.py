@@ -48,6 +48,7 @@ class _LogitsKeeper:
     def __init__(self, decoder: FusedDecoder) -> None:
         self.num_blocks, self.block_size, self.device = decoder.num_blocks, decoder.block_size, decoder.device
         self.decoder = decoder
+        self.config, self.kv_memory = decoder.config, decoder.kv_memory
         self.layout, self.replay = decoder.layout, decoder.replay
         self.read_block, self.write_block = decoder.read_block, decoder.write_block
 

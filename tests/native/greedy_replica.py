@@ -13,6 +13,7 @@ from octet.identity import Lane
 from specialist.adapters.adapter import Adapter
 from specialist.engines.base import Completion
 from specialist.engines.native.engine import build_batch
+from specialist.engines.native.host_blocks import host_cache
 from specialist.engines.native.recurrent_state import RecurrentState
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.scheduling.ledger import Hybrid, PureAttention
@@ -78,9 +79,11 @@ class GreedyReplica:
         proposer: Proposer | None = None,
         mixes_adapters: Callable[[str], Adapter] | None = None,
         snapshot_bytes: int = 1 << 20,
+        spill_bytes: int = 0,
     ) -> None:
         """`mixes_adapters`: where a decoder for the GPU gets adapters, of which a step may have several."""
-        self.pool = BlockPool(decoder.num_blocks, decoder.block_size, prefix_cache=prefix_cache)
+        host = host_cache(decoder, spill_bytes)
+        self.pool = BlockPool(decoder.num_blocks, decoder.block_size, prefix_cache=prefix_cache, host=host)
         self.engine = GreedyEngine(decoder, adapter, mixes_adapters)
         mixes = mixes_adapters is not None
         config = SchedulerConfig(BARE, max_running=max_running, max_step_tokens=chunk, mixes_adapters=mixes)

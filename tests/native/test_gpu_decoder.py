@@ -31,6 +31,7 @@ if DEVICE.type != "cuda":
 
 from specialist.engines.native.gpu_decoder import GpuDecoder
 from specialist.engines.native.gpu_engine import GpuEngine
+from specialist.engines.native.host_blocks import host_cache
 
 SHAPED = Sampling(0.7, top_k=40, top_p=0.9, min_p=0.01)
 PENALISED = Sampling(0.6, top_p=0.95, repetition_penalty=1.1, frequency_penalty=0.2, logit_bias=((5, 2.0),))
@@ -128,9 +129,11 @@ class Replica:
         max_running: int = 16,
         prefix_cache: bool = True,
         proposer: Proposer | None = None,
+        spill_bytes: int = 0,
     ) -> None:
         made = decoder()
-        self.pool = BlockPool(num_blocks, made.block_size, prefix_cache=prefix_cache)
+        host = host_cache(made, spill_bytes)
+        self.pool = BlockPool(num_blocks, made.block_size, prefix_cache=prefix_cache, host=host)
         slots = DeviceSlots(1, made.device, made.dtype)
         store: Any = SimpleNamespace(get={each.digest: each for each in adapters()}.__getitem__)
         self.engine = GpuEngine(made, store, slots)
@@ -207,6 +210,18 @@ def test_an_answer_is_the_same_in_any_batch(
     assert replica.run(asked(sampling=sampling, adapted=adapted)) == expected, "with a full cache"
     if chunk == 512:
         assert replica.engine.num_hits > replica.engine.num_misses, "few steps were overlapped"
+
+
+@pytest.mark.parametrize("num_host_blocks", [3, 1000])
+def test_an_answer_is_the_same_with_prefixes_from_host_memory(num_host_blocks: int) -> None:
+    expected = alone()
+    replica = Replica(num_blocks=40, chunk=64, spill_bytes=num_host_blocks * decoder().block_bytes)
+    assert replica.run(asked()) == expected
+    assert replica.run(asked()) == expected, "with a full cache"
+    host = replica.pool.host
+    assert host is not None
+    assert min(host.num_spilled, host.num_restored) > 0
+    assert (host.num_dropped > 0) == (num_host_blocks == 3)
 
 
 def test_adapters_change_the_answers_of_their_own_requests_only() -> None:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kvpool import BlockPool
+from kvpool import BlockCopy, BlockPool, HostCache
 from octet.clock import ManualClock
 from specialist.adapters.adapter import Adapter
 from specialist.engines.native import gpu_engine
@@ -56,7 +56,16 @@ class Memory:
         self.inputs = [0] * self.most_rows  # of the last launch
         self.best = [0] * self.most_rows
         self.counts: dict[int, list[int]] = {}
+        self.places: dict[int, list[int]] = {}
         self._slots = Slots(self.most_rows)
+
+    def spill(self, copies: Sequence[BlockCopy]) -> None:
+        for block_id, place in copies:
+            self.places[place] = self.slots[block_id * self.block_size : (block_id + 1) * self.block_size]
+
+    def restore(self, copies: Sequence[BlockCopy]) -> None:
+        for block_id, place in copies:
+            self.slots[block_id * self.block_size : (block_id + 1) * self.block_size] = self.places[place]
 
     def _slot(self, blocks: Sequence[int], position: int) -> int:
         return blocks[position // self.block_size] * self.block_size + position % self.block_size
@@ -199,7 +208,9 @@ def run(seed: int, engine_class: type[GpuEngine] = GpuEngine) -> GpuEngine:
     """Serve random requests, of which some come late, are cancelled or preempted. Check every token and every block."""
     rng = Random(seed)
     memory = Memory(rng.choice([14, 20, 60]), rng.choice([1, 2, 4]))
-    pool = BlockPool(memory.num_blocks, memory.block_size)
+    capacity = (0, 2, 30)[seed % 3]
+    host = HostCache(capacity, memory) if capacity else None
+    pool = BlockPool(memory.num_blocks, memory.block_size, host=host)
     chunk = rng.choice([1, 3, 8, 32])
     config = SchedulerConfig(BARE, max_running=rng.choice([1, 3, 8]), max_step_tokens=chunk, mixes_adapters=True)
     proposer = rng.choice([None, PartlyWrong()])

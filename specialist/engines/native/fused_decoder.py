@@ -212,6 +212,11 @@ class FusedDecoder:
         for cache, part in zip(self._caches(), content.numpy(), strict=True):
             cache[:, block] = part
 
+    def kv_memory(self) -> tuple[Tensor, ...]:
+        """Return the memory for keys and for values, [layers, blocks, elements]."""
+        dtype: torch.dtype = getattr(torch, self.kv_dtype)
+        return tuple(torch.from_numpy(cache).view(dtype) for cache in self._caches())
+
     def _caches(self) -> list[NDArray[np.uint8]]:
         """Return keys and values as bytes [layers, blocks, bytes of a block]."""
         itemsize = 2 if self.kv_dtype == "float16" else 4

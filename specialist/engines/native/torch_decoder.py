@@ -252,6 +252,10 @@ class TorchDecoder:
         for index, place in self.layout.places.items():
             self._layers[index].mixer.mix(inputs[:, place.inputs], state, after)
 
+    def kv_memory(self) -> tuple[Tensor, Tensor]:
+        """Return the memory for keys and for values, [layers, blocks, ...]. `resize` replaces it."""
+        return self.k_cache, self.v_cache
+
     @torch.inference_mode()
     def read_block(self, block: int) -> Tensor:
         return torch.stack((self.k_cache[:, block], self.v_cache[:, block])).to("cpu")

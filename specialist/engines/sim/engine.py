@@ -2,14 +2,14 @@
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from math import isfinite
 from typing import Any, Literal
 from zlib import crc32
 
-from kvpool import GARBAGE, BlockTable
+from kvpool import GARBAGE, BlockCopy, BlockTable
 from octet.clock import Clock
 from octet.identity import Lane
 from specialist.engines.base import Completion, EngineFault
@@ -110,6 +110,22 @@ class SimMemory:
 
     def poison(self, block_id: int) -> None:
         self._cells[block_id * self.block_size : (block_id + 1) * self.block_size] = self._poison
+
+
+class SimHostMemory:
+    """Keeps the content of evicted blocks."""
+
+    def __init__(self, memory: SimMemory, capacity: int) -> None:
+        self._memory = memory
+        self.places: list[tuple[int | None, ...]] = [()] * capacity
+
+    def spill(self, copies: Sequence[BlockCopy]) -> None:
+        for block_id, place in copies:
+            self.places[place] = self._memory.read_block(block_id)
+
+    def restore(self, copies: Sequence[BlockCopy]) -> None:
+        for block_id, place in copies:
+            self._memory.write_block(block_id, self.places[place])
 
 
 _PRIME = 2**61 - 1

@@ -35,7 +35,7 @@ DECIDES_NOTHING = {
     "classifier.path", "classifier.timeout", "classifier.cache",
     *(f"specialists.{key}" for key in (
         "engine", "model", "adapters", "adapter_digests", "replicas", "addresses", "block_size", "kv_memory", "context",
-        "state_memory", "device", "dtype", "memory_fraction",
+        "state_memory", "spill_memory", "device", "dtype", "memory_fraction",
         "max_running", "max_waiting", "draft_window", "draft_lane", "draft_model", "piece_gap", "threads",
         "cost_model", "verify", "floor",
     )),

@@ -101,6 +101,26 @@ def test_http_is_on_unless_disabled_or_exposed(
     assert json.loads(capsys.readouterr().out)["http"] == http
 
 
+def test_host_memory_for_blocks_is_counted_for_every_replica(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(
+        "spill_memory: 64m\nspecialists:\n  near: {replicas: 3}\n  none: {spill_memory: 0}\n"
+        "  far: {addresses: ['a:1']}\ndefault: near\n"
+    )
+    assert check(str(path), "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["spill_bytes"] == 192 << 20
+    assert {each["name"]: each["spill_bytes"] for each in shown["specialists"]} == {
+        "near": 192 << 20,
+        "none": 0,
+        "far": 0,
+    }
+    assert check(str(path)) == 0
+    assert "spilled blocks" in capsys.readouterr().out
+
+
 def test_summary_counts_local_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "shop.yaml"
     path.write_text(

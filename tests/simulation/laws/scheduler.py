@@ -6,10 +6,10 @@ from collections.abc import Callable
 from math import ceil
 from typing import Literal
 
-from kvpool import AdmissionPlan, BlockPool
+from kvpool import AdmissionPlan, BlockKey, BlockPool
 from octet.fault_points import fault_message
 from octet.identity import Lane
-from specialist.engines.sim.engine import SimEngine, SimModel
+from specialist.engines.sim.engine import SimEngine, SimHostMemory, SimModel
 from specialist.scheduling.ledger import Hybrid
 from specialist.scheduling.scheduler import Scheduler
 from specialist.scheduling.sequence import Request, Sequence
@@ -71,6 +71,10 @@ class Laws:
         """Prompt tokens computed while a request that could decode waited for a step."""
         self._to_leave: set[Sequence] = set()
         """Sequences suspended since the last step was assembled."""
+        self._contents: dict[BlockKey, tuple[int | None, ...]] = {}
+        """The content of every block that was cached, if there is a host tier."""
+        self._owners: dict[BlockKey, tuple[Lane, bytes]] = {}
+        """The owner of each of them."""
         self._watch_moves()
 
     def submitted(self, request: Request) -> None:
@@ -187,14 +191,27 @@ class Laws:
 
     def _check_cached_content(self) -> None:
         """Check that cached blocks were written. Poison the blocks that are neither held nor cached, so that reading
-        them would change an answer."""
-        is_written, poison = self.memory.is_written, self.memory.poison
+        them would change an answer. Blocks that wait for a copy have another content until then."""
+        is_written, poison, host = self.memory.is_written, self.memory.poison, self.pool.host
+        waiting = set() if host is None else {*host.to_spill.values(), *host.to_restore}
         for block in self.pool.blocks:
+            if block.block_id in waiting:
+                continue
             if block.key is not None:
                 if not is_written(block.block_id):
                     require(False, "only computed blocks are cached", block)
+                if host is not None:
+                    self._check_content(block.key, self.memory.read_block(block.block_id))
+                    self._owners.setdefault(block.key, self._writers[block.block_id])
             elif block.ref_count == 0:
                 poison(block.block_id)
+        if host is not None and isinstance(store := host._store, SimHostMemory):
+            for key, found in host.blocks.items():
+                if found.place not in host.to_spill:
+                    self._check_content(key, store.places[found.place])
+
+    def _check_content(self, key: BlockKey, content: tuple[int | None, ...]) -> None:
+        require(self._contents.setdefault(key, content) == content, "a key always has the same content", key)
 
     def _check_turns(self, step: Step) -> None:
         served = {row.sequence for row in step.rows}
@@ -251,7 +268,12 @@ class Laws:
             require(seq is self._first_in_line(), "only the head of the queue is admitted", seq)
             for block in plan.hit:
                 require(self._writers[block.block_id] == owner_of(seq), "no block crosses lanes or tenants", seq)
+            for found in plan.restored:
+                require(self._owners[found.key] == owner_of(seq), "no block crosses lanes or tenants", seq)
             start(seq, plan)
+            if plan.restored and seq.table is not None:
+                for block_id in seq.table.block_ids[len(plan.hit) : plan.num_hit]:
+                    self._writers[block_id] = owner_of(seq)
             require(seq.num_computed < seq.num_tokens, "a hit never covers the last token", seq)
             require(others < self.scheduler.config.max_running, "no request enters without a slot")
             window = max(1, min(1 + seq.draft_window, seq.max_total_tokens - seq.num_tokens))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -15,8 +16,10 @@ from octet.supervisor.process import PREVIOUS_END_VARIABLE, ProcessEnd
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.sequence import GREEDY
 from specialist.scheduling.step import Admitted, Emitted, Finished
+from specialist.server.replica import TOKEN_BYTES
 from specialist.server.served_request import AnswerText, ServedRequest
 from specialist.server.server import _identify_process
+from specialist.server.settings import ReplicaSettings
 from tests.patience import PATIENCE
 from tests.specialist.builders import make_request
 from tests.specialist.server.harness import (
@@ -66,6 +69,37 @@ async def test_prompt_tokens_and_hits_are_those_of_the_answers() -> None:
         assert report.prompt_tokens == sum(usage.prompt_tokens for usage in usages)
         assert report.cache_hit_tokens == sum(usage.cache_hit_tokens for usage in usages)
         assert report.evicted_blocks == 0 == served.replica.scheduler.pool.counters.evictions
+
+
+async def test_tokens_from_host_memory_are_hits_of_the_receipt_and_counted_in_metrics() -> None:
+    """The pool holds one prompt, the host all."""
+    settings = sim(num_blocks=16, context=120, spill_bytes=64 * 16 * TOKEN_BYTES)
+    async with running_replica(settings) as served:
+        prompts = [f"{number} " * 40 for number in range(4)]
+        first = [await ask(served.client, generate_request(prompt)) for prompt in prompts]
+        again = [await ask(served.client, generate_request(prompt)) for prompt in prompts]
+        assert [one.usage.cache_hit_tokens for one in first if one.usage is not None] == [0] * 4
+        assert [one.text for one in again] == [one.text for one in first]
+        hits = [one.usage.cache_hit_tokens for one in again if one.usage is not None]
+        assert min(hits) >= 64
+        host = served.replica.scheduler.pool.host
+        assert host is not None and host.num_restored * 16 >= sum(hits) - 4 * 16
+        report = await settled(served, *first, *again)
+        assert report.cache_hit_tokens == sum(hits)
+        text = (await served.server.exposition.write("")).body.decode()
+        for name, num in (
+            ("kv_host_blocks_limit", 64),
+            ("kv_host_blocks", len(host.blocks)),
+            ("kv_block_spills_total", host.num_spilled),
+            ("kv_block_restores_total", host.num_restored),
+            ("kv_block_drops_total", 0),
+        ):
+            assert re.search(rf"^octet_replica_{name}{{[^}}]*}} {num}(\.0)?$", text, re.MULTILINE), name
+
+
+def test_host_memory_without_a_prefix_cache_is_refused() -> None:
+    with pytest.raises(ValueError, match="of no use without a prefix cache"):
+        ReplicaSettings(spill_bytes=1 << 20, prefix_cache=False)
 
 
 async def test_evictions_are_reported_and_counters_never_fall() -> None:
