@@ -57,6 +57,7 @@ class Memory:
         self.best = [0] * self.most_rows
         self.counts: dict[int, list[int]] = {}
         self.places: dict[int, list[int]] = {}
+        self.num_restored = 0
         self._slots = Slots(self.most_rows)
 
     def spill(self, copies: Sequence[BlockCopy]) -> None:
@@ -64,6 +65,7 @@ class Memory:
             self.places[place] = self.slots[block_id * self.block_size : (block_id + 1) * self.block_size]
 
     def restore(self, copies: Sequence[BlockCopy]) -> None:
+        self.num_restored += len(copies)
         for block_id, place in copies:
             self.slots[block_id * self.block_size : (block_id + 1) * self.block_size] = self.places[place]
 
@@ -234,6 +236,8 @@ def run(seed: int, engine_class: type[GpuEngine] = GpuEngine) -> GpuEngine:
         request = replace(request, seed=index, stop_ids=stops, sampling=sampling, priority=rng.choice([0, 0, 1]))
         request = replace(request, guide=guide, draft_window=rng.choice([0, 0, 3]))
         requests[request.request_id] = request
+    if host is not None:  # most come again, so that their prefixes do
+        requests |= {f"{name}again": replace(each, request_id=f"{name}again") for name, each in requests.items()}
     arrivals = rng.choice([0.4, 0.05])
     coming, ended = list(requests.values()), set()
     said: dict[str, tuple[int, ...]] = dict.fromkeys(requests, ())
@@ -262,6 +266,7 @@ def run(seed: int, engine_class: type[GpuEngine] = GpuEngine) -> GpuEngine:
 def test_steps_that_run_ahead_change_no_token() -> None:
     engines = [run(seed) for seed in range(200)]
     assert sum(engine.num_hits for engine in engines) > sum(engine.num_misses for engine in engines)
+    assert sum(engine._gpu.num_restored for engine in engines if isinstance(engine._gpu, Memory)) > 100
 
 
 def test_rows_with_guides_are_launched_ahead() -> None:
