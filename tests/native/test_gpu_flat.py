@@ -197,7 +197,7 @@ def test_samples_are_drawn_as_in_a_decode_step() -> None:
     decoder, every = make("qwen3"), texts(4, LONGEST)
     parts = steps()[0]
     count = sum(part.num_samples for part in parts)
-    heat, noise = [0.3 * (i % 4) for i in range(count)], [(0.4 * i + 0.3) % 1 for i in range(count)]
+    heat, noise = [9.0 * (i % 4) for i in range(count)], [(0.4 * i + 0.3) % 1 for i in range(count)]
     logits, drawn = decoder.launch_batch(batch_of(every[: len(parts)], parts), [()] * len(parts), heat, noise)
     logits, (tokens, peaks) = logits.clone(), drawn.wait()
     assert peaks == logits.amax(1).tolist()
@@ -239,7 +239,7 @@ def test_rows_draw_again_from_what_their_masks_allow_and_the_next_step_takes_tha
 def test_a_step_is_one_copy_and_two_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder, every = make("qwen3"), texts(2, LONGEST)
     ran, copied = list[tuple[str, int]](), list[Staging]()
-    replay, send = decoder._replay, Staging.send
+    replay, send = decoder._graphs.replay, Staging.send
 
     def run(name: Any) -> None:
         ran.append((name.kind, name.rows))
@@ -249,7 +249,7 @@ def test_a_step_is_one_copy_and_two_graphs(monkeypatch: pytest.MonkeyPatch) -> N
         copied.append(staging)
         send(staging, target, count)
 
-    monkeypatch.setattr(decoder, "_replay", run)
+    monkeypatch.setattr(decoder._graphs, "replay", run)
     monkeypatch.setattr(Staging, "send", copy)
     few = next(each for each in BUCKETS if each >= 3)
     decoder.launch_batch(batch_of(every, [Part(3, 5, 1), Part(7, 8, 1)]), [(), ()], [0.0] * 2, [0.0] * 2)

@@ -35,7 +35,9 @@ def checkpoints(tied: bool) -> tuple[Checkpoint, Checkpoint]:
         bits: Literal[4, 8] = 8 if name.endswith(("v", "down", "embed")) else 4
         floats = dense(weight).cpu()
         stored[name] = quantize(floats, bits) if floats.dim() == 2 else floats
-    plainly: dict[str, Weight] = {name: dense(weight).to(SHORT) for name, weight in stored.items()}
+    plainly: dict[str, Weight] = {
+        name: weight if isinstance(weight, Tensor) else weight.dense().to(SHORT) for name, weight in stored.items()
+    }
     return (
         Checkpoint(plain.config, plain.vocabulary, "quantised", stored),
         Checkpoint(plain.config, plain.vocabulary, "floats", plainly),

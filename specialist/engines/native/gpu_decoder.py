@@ -33,6 +33,7 @@ from specialist.scheduling.sequence import Sampling
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, MOST_ROWS)  # on an H200, 48 rows take about as long as 64, 96 as 128
 _LEAST_FLAT = 8  # the fewest rows for which a flat step has graphs
 _MOST_ATTENDED = 1 << 17  # by all tokens of a flat step: each reads its context, which a prompt's tokens share
+_CHUNK = 8  # a row with so many tokens is a chunk of a prompt rather than drafts
 _PROMPTS = (1, 8, 16, 32, 64, 128, 256)  # numbers of tokens for which a prompt has kernels of its own
 _MOST_MATRICES, _MOST_RANKS = 3, MAX_STACK * MAX_RANK  # of a group, and of a row's adapters together
 
@@ -410,12 +411,19 @@ class GpuDecoder(TorchDecoder):
         if count == num_outputs == len(batch.context_lens) <= self.most_rows:
             known = batch.tokens.tolist(), [-1] * count, batch.positions.tolist(), list(batch.block_tables.numpy())
             self._run_decode(DecodeRows(*known, temperatures, uniforms, stacks, [None] * count))
-        elif count <= self.most_rows and num_attended(batch) <= _MOST_ATTENDED:
+        elif self._is_flat(batch, stacks):
             self._run_flat(batch, stacks, temperatures, uniforms)
         else:
             return self._prefill(batch, self._place(stacks)), False
         self._final = self._normed[:count]
         return self._logits[:num_outputs], True
+
+    def _is_flat(self, batch: StepBatch, stacks: Sequence[Stack]) -> bool:
+        """Whether every token is computed as a row of its own. Chunks of prompts are so only if no graph takes them."""
+        count = len(batch.tokens)
+        if count > self.most_rows or num_attended(batch) > _MOST_ATTENDED:
+            return False
+        return self._captured is None or any(stacks) or count < _CHUNK * len(batch.context_lens)
 
     def _prefill(self, batch: StepBatch, placed: Placed | None) -> Tensor:
         count, num_outputs = len(batch.tokens), len(batch.outputs)

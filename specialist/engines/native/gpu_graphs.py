@@ -8,7 +8,7 @@ import torch
 
 class GraphName(NamedTuple):
     """What a graph computes: a decode step; the layers of a flat step, or its logits and draws; the layers of a step
-    with more tokens; or draws from changed distributions, without and with top-k."""
+    with chunks of prompts; or draws from changed distributions, without and with top-k."""
 
     kind: Literal["decode", "flat", "outputs", "prompt", "shaped", "shaped with k"]
     rows: int
@@ -38,11 +38,10 @@ class Graphs:
         self._capture(name, stream, None)
 
     def capture_together(self, names: Iterable[GraphName], stream: torch.cuda.Stream) -> None:
-        """Capture graphs that use the same memory, the largest first. Its kernels are those of all."""
+        """Capture graphs that use the same memory, the largest first."""
         pool = torch.cuda.graph_pool_handle()
-        for index, name in enumerate(names):
-            if index == 0:
-                self._compute(name)
+        for name in names:
+            self._compute(name)
             self._capture(name, stream, pool)
 
     def _capture(self, name: GraphName, stream: torch.cuda.Stream, pool: Any) -> None:

@@ -1,4 +1,4 @@
-"""The integers of steps with more tokens than a flat step has, and how many tokens a captured graph of them takes."""
+"""The integers of steps with chunks of prompts, and how many tokens a captured graph of them takes."""
 
 from typing import NamedTuple
 
@@ -54,8 +54,8 @@ def send_prompts(batch: StepBatch, group: int, device: torch.device, placed: Pla
 
 
 def prompt_buckets(most_tokens: int) -> tuple[int, ...]:
-    """Return for how many tokens graphs are captured: four sizes in every octave above that of flat steps."""
-    sizes, base = [], MOST_ROWS
+    """Return for how many tokens graphs are captured: from MOST_ROWS on, four sizes in every octave."""
+    sizes, base = [MOST_ROWS // 2, MOST_ROWS], MOST_ROWS
     while base < most_tokens:
         sizes += [base + base // 4 * quarter for quarter in range(1, 5)]
         base *= 2
