@@ -364,7 +364,9 @@ class TimedBudget:
             return  # a small step that was on time shows nothing about larger ones
         expected = seconds * min(1.0, self._tokens / num_tokens)
         ratio = self._seconds / expected if expected > 0 else inf
-        # A larger step spreads its fixed cost over more tokens: it can show that fewer fit, but not that more do.
-        most = 1.0 if num_tokens > self._tokens else self.MAX_CHANGE
+        most = self.MAX_CHANGE
+        if num_tokens > self._tokens:
+            # A larger step spreads its fixed cost over more tokens: that more fit, it shows only if it was on time.
+            most = min(most, num_tokens / self._tokens) if seconds <= self._seconds else 1.0
         change = min(max(ratio, 1 / self.MAX_CHANGE), most)
         self._tokens = min(max(self._tokens * change, 1.0), self._most)

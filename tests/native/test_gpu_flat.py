@@ -140,7 +140,7 @@ LARGE = (
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_step_that_runs_as_a_large_graph_equals_one_that_does_not(family: str) -> None:
-    found, expected = [], []
+    found, expected = list[Computed](), list[Computed]()
     for decoder, results in ((make(family, LONGEST + 90), found), (make(family), expected)):
         for parts in LARGE:
             every = texts(len(parts), LONGEST)

@@ -68,13 +68,22 @@ def test_a_short_prompt_in_time_does_not_shrink_the_budget() -> None:
     assert budget.tokens() == 32
 
 
-def test_a_large_step_counts_by_its_share_and_never_in_favour_of_more() -> None:
-    """While no request decodes, a step may exceed the budget. Such a step can shrink the budget but never raise it."""
+def test_a_late_large_step_counts_by_its_share_and_never_in_favour_of_more() -> None:
+    """While no request decodes, a step may exceed the budget. If it is late, it can shrink the budget but never raise
+    it."""
     budget = TimedBudget(0.05, first_guess=64, most=1000)
     budget.observe(2048, 2048 * 0.0005)
     assert budget.tokens() == 64
     budget.observe(2048, 2048 * 0.001)
     assert budget.tokens() == 50
+
+
+def test_a_large_step_in_time_shows_that_as_much_fits() -> None:
+    budget = TimedBudget(0.05, first_guess=64, most=1000)
+    budget.observe(100, 0.05)
+    assert budget.tokens() == 100
+    budget.observe(900, 0.04)
+    assert budget.tokens() == 200, "at most twice as much at once"
 
 
 def test_a_step_that_took_no_time_at_all_doubles_the_budget() -> None:
