@@ -268,3 +268,21 @@ def test_a_step_of_many_tokens_or_long_contexts_runs_as_a_prompt(monkeypatch: py
         monkeypatch.setattr(gpu_decoder, "_MOST_ATTENDED", most)
         decoder.forward_mixed(batch_of([text], [part]), [()])
     assert ran == ["flat", "prompt", "prompt"]
+
+
+def test_graphs_of_prompts_are_captured_with_tokens_that_all_of_them_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder, sizes = make("qwen3", 320), list[int]()
+    captured: Any = decoder._captured
+
+    def check(names: Any, _: object) -> None:
+        for name in names:
+            inputs = captured.inputs(name.rows)
+            assert inputs.starts[:2].tolist() == [0, captured.buckets[0]]
+            assert inputs.firsts.min() == 0
+            assert inputs.firsts[inputs.firsts < 1 << 30].max() < name.rows
+            assert len(inputs.tokens) == name.rows
+            sizes.append(name.rows)
+
+    monkeypatch.setattr(decoder._graphs, "capture_together", check)
+    decoder._capture_prompts(captured, None)  # type: ignore[arg-type]
+    assert sizes == [320, 256, 224, 192, 160, 128, 64]

@@ -182,7 +182,9 @@ class GpuDecoder(TorchDecoder):
         torch.cuda.synchronize(self.device)
 
     def _capture_prompts(self, captured: CapturedInputs, stream: torch.cuda.Stream) -> None:
-        captured.send(on_block_0(MOST_ROWS + 1, self.block_size), captured.buckets[-1])
+        """Capture a graph of every size, with a prompt that fits into the smallest."""
+        smallest, *_, largest = captured.buckets
+        captured.send(on_block_0(smallest, self.block_size), largest)
         self._graphs.capture_together((GraphName("prompt", each) for each in reversed(captured.buckets)), stream)
 
     def _compute(self, name: GraphName) -> None:
