@@ -86,7 +86,7 @@ def test_histories_are_not_all_alike() -> None:
     assert sum(world.pool.counters.evictions for world in worlds) > 100
     hosts = [world.pool.host for world in worlds if world.pool.host is not None]
     counts = [(host.num_spilled, host.num_restored, host.num_dropped) for host in hosts]
-    assert min(sum(each) for each in zip(*counts, strict=True)) > 50
+    assert min(sum(each) for each in zip(*counts, strict=True)) > 20
     assert sum(world.pool.counters.misses["no_boundary"] for world in worlds) > 10
     assert sum(world.scheduler.num_stale_commits for world in worlds) > 10
     assert sum(world.scheduler.num_unusable_snapshots for world in worlds) > 0
