@@ -292,3 +292,11 @@ TARGETS: Targets = {
     (f"{decode_case(16)} vs vllm", DECODE): "at least 5 x",
     (f"{prefix_case(FULL)} vs cold", WARM): "at most 0.15 x",
 }
+GPU_TARGETS: Targets = {
+    (f"{decode_case(1)} vs vllm", DECODE): "at least 1.1 x",
+    **{(f"{decode_case(n)} vs vllm", DECODE): "at least 1 x" for n in (16, 32, 128)},
+    (f"{decode_case(128)} vs vllm", THROUGHPUT): "at least 1 x",
+    (f"{prefill_case(GPU)} vs vllm", PREFILL): "at least 0.9 x",
+    (f"{decode_case(32)} vs in process", DECODE): "at least 0.9 x",
+}
+"""For models of any size."""
