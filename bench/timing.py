@@ -10,8 +10,6 @@ from random import Random
 from time import perf_counter
 from typing import NamedTuple
 
-import msgspec
-
 from simulation.results import BenchRecord, Result, format_figure, format_table, summary, write_atomically
 
 Work = Callable[[], object]
@@ -178,6 +176,8 @@ class ResultUnreadable(ValueError):
 
 
 def read_result(path: Path) -> Result:
+    import msgspec  # a machine that only measures needs none
+
     try:
         return msgspec.json.decode(path.read_bytes(), type=Result)
     except msgspec.DecodeError as error:

@@ -5,11 +5,13 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octet.terminal import install_hint
-from simulation.capacity import SpecialistFigures
 from simulation.results import write_atomically
+
+if TYPE_CHECKING:
+    from simulation.capacity import SpecialistFigures
 
 LINE, LIMIT, MUTED = "#1f5fa8", "#b3541e", "#666666"
 _STYLE: dict[Any, object] = {
@@ -56,7 +58,9 @@ def open_figure(path: Path, width: float = 7, height: float = 4) -> Iterator[Any
         write_atomically(path, buffer.getvalue())
 
 
-def plot_capacity(path: Path, tried: Sequence[SpecialistFigures], targets: dict[str, float | None], title: str) -> None:
+def plot_capacity(
+    path: Path, tried: Sequence["SpecialistFigures"], targets: dict[str, float | None], title: str
+) -> None:
     """Draw a panel for each specialist: the p95 of its TTFT by number of replicas, and the target."""
     names = list(dict.fromkeys(figures.specialist for figures in tried))
     columns = min(_COLUMNS, len(names))
@@ -68,7 +72,7 @@ def plot_capacity(path: Path, tried: Sequence[SpecialistFigures], targets: dict[
             _draw(figure.add_subplot(rows, columns, number), name, [mine[n] for n in sorted(mine)], targets[name])
 
 
-def _draw(axes: Any, name: str, tried: Sequence[SpecialistFigures], target: float | None) -> None:
+def _draw(axes: Any, name: str, tried: Sequence["SpecialistFigures"], target: float | None) -> None:
     counts = [figures.replicas for figures in tried]
     axes.plot(counts, [figures.ttft[1] for figures in tried], color=LINE, marker="o", markersize=4)
     for figures in tried:

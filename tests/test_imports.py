@@ -63,3 +63,15 @@ def test_a_caller_loads_no_server_package() -> None:
         "for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", script], cwd=ROOT).returncode == 0
+
+
+def test_the_engine_bench_needs_no_package_of_a_server() -> None:
+    """A machine that only measures a GPU has few packages."""
+    script = (
+        "import sys\n"
+        "for name in ('grpc_health', 'grpc_reflection', 'msgspec', 'opentelemetry', 'matplotlib'):\n"
+        "    sys.modules[name] = None\n"
+        "import bench.cli, bench.engine, bench.peers.octet_runner, bench.peers.vllm_runner\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr

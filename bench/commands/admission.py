@@ -5,8 +5,7 @@ from pathlib import Path
 
 from bench.commands.common import QUICK_RUNS, add_bench, add_model, add_words, get_runs, parse_numbers, publish, say
 from bench.timing import table_by_metric, table_of_spreads
-from octet.cli.arguments import Commands, parse_positive
-from octet.cli.simulate import parse_share
+from octet.cli.arguments import Commands, parse_positive, parse_share
 
 RUNS = 7
 LIVE_RUNS = 2

@@ -110,6 +110,7 @@ def number_type(is_valid: Callable[[float], bool], expected: str) -> Callable[[s
 
 parse_port = integer_type(0, MAX_PORT, f"a port must be a number in [0, {MAX_PORT}]")
 parse_positive = integer_type(1, inf, "must be a whole number of at least 1")
+parse_share = number_type(lambda number: 0 <= number <= 1, "a share must be a number from 0 to 1")
 parse_seconds = number_type(lambda value: 0 < value < inf, "expected a positive number of seconds")
 
 

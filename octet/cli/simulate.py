@@ -10,7 +10,15 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from octet.cli.arguments import Commands, add_option, add_parser, number_type, parse_positive, report_errors
+from octet.cli.arguments import (
+    Commands,
+    add_option,
+    add_parser,
+    number_type,
+    parse_positive,
+    parse_share,
+    report_errors,
+)
 from octet.config.ensemble import Ensemble
 from octet.config.loader import read_ensemble
 from octet.terminal import pluralize
@@ -21,7 +29,6 @@ from simulation.results import RunMeter, format_figure, format_table, write_atom
 from simulation.search import CapacityAnswer, explain_limit, find_fewest
 from simulation.traces import DemandRefused, TraceRequest
 
-parse_share = number_type(lambda number: 0 <= number <= 1, "a share must be a number from 0 to 1")
 _parse_positive_number = number_type(lambda number: 0 < number < 1e9, "must be a number above 0")
 _DESCRIPTION = """\
 Replay a trace through an ensemble in simulated time and check whether its
