@@ -14,7 +14,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
 FIRST ?= 1000
 LAST ?= 3000
 
-.PHONY: serve test proofs clients optimised faults lint fuzz fuzz-parsers audit pages proto clean
+.PHONY: serve test proofs clients optimised faults gpu lint fuzz fuzz-parsers audit pages proto clean
 .DEFAULT_GOAL := test
 
 # Your own ensemble, and options: make serve ARGS="my-ensemble.yaml --port 50200"
@@ -44,6 +44,11 @@ SECONDS ?= 600
 faults: $(READY)
 	OCTET_NO_SKIP=1 OCTET_FAULTS_FORM=long OCTET_FAULTS_SECONDS=$(SECONDS) OMP_NUM_THREADS=1 \
 		$(BIN)/python -m tests.faults $(ROWS)
+
+# The tests of the GPU engine, on a machine with an NVIDIA GPU. Where the packages of this Makefile cannot be installed, run
+# `python -m tests.gpu`.
+gpu: $(READY)
+	$(BIN)/python -m tests.gpu
 
 # `make test` under `python -O`, which removes asserts: the product must not depend on them. tests/optimised.py keeps the
 # asserts of the tests.
