@@ -63,6 +63,8 @@ class InstantDecoder:
         self._inputs.send(rows, rows.count, BLOCK_SIZE)
         return InstantTokens(self._drawn, rows.count, self._stamps)
 
+    def enter_thread(self) -> None: ...
+
     def spare_block(self, row: int) -> int:
         return row
 

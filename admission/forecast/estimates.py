@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 from math import ceil, exp, inf
 from typing import NamedTuple
 
@@ -249,9 +248,6 @@ def _usual_seconds(prices: StepPrices) -> float:
     return sum(price * unit for price, unit in zip(prices.prefill, _PREFILL_UNITS, strict=True)) + sum(
         price * unit for price, unit in zip(prices.decode, _DECODE_UNITS, strict=True)
     )
-
-
-_SUBSETS = [subset for size in (3, 2, 1) for subset in combinations(range(3), size)]
 
 
 class PriceFit:

@@ -59,6 +59,8 @@ class OutputStream:
     def _schedule(self) -> None:
         if self._loop.time() >= self._next_at or self._num_bytes > self._max_bytes // 2:
             self._ready.set()
+            if self._gap and self._pull is not None:
+                self.is_due = False  # until this is taken and the gap after that has passed
         elif self._timer is None:
             self._timer = self._loop.call_at(self._next_at, self._ready.set)
 

@@ -1,5 +1,6 @@
 """One request while a replica serves it: answer text, usage and wire messages."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
@@ -22,6 +23,8 @@ from specialist.text.tool_calls import ParsedText, merge_call_parts
 
 if TYPE_CHECKING:
     from specialist.server.output_stream import OutputStream
+
+_log = logging.getLogger(__name__)
 
 TOKEN_BYTES = 8
 LOGPROB_BYTES = 24
@@ -272,7 +275,15 @@ class ServedRequest:
         )
 
     def decode(self, updates: list[RequestUpdate]) -> list[Enqueued | AnswerChunk | RequestUsage | Refusal]:
-        """Turn tokens into chunks, and add the rest of the text before the usage."""
+        """Turn tokens into chunks, and add the rest of the text before the usage. If that fails, the request has
+        failed."""
+        try:
+            return self._decode(updates)
+        except Exception:
+            _log.error("request %s failed", self.public_id, exc_info=True, extra=self.log_fields)
+            return [refusal.engine_failed(self.public_id)]
+
+    def _decode(self, updates: list[RequestUpdate]) -> list[Enqueued | AnswerChunk | RequestUsage | Refusal]:
         decoded: list[Enqueued | AnswerChunk | RequestUsage | Refusal] = []
         is_plain = self.answer.is_plain and self.embedding is None
         for update in updates:

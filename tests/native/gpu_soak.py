@@ -65,6 +65,7 @@ class SoakSize:
 
 
 LARGE = SoakSize(1024, 3072, 16, 128, 160, 700, 200, 32, 20)
+SPILLED = 1 << 22  # bytes of host memory for evicted blocks
 SMALL = SoakSize(64, 96, 4, 16, 26, 90, 24, 6, 4, phase=60, checked_every=1, num_compared=4)
 
 
@@ -111,6 +112,7 @@ def open_replica(size: SoakSize, device: str, clock: ManualClock) -> AssembledRe
     settings = ReplicaSettings(
         name="soak", device=device, dtype="bfloat16" if on_gpu else "float32", kernel="auto" if on_gpu else "float32",
         num_blocks=size.num_blocks, block_size=BLOCK, max_running=size.most_running, draft_window=4, threads=1,
+        spill_bytes=SPILLED,
     )  # fmt: skip
     return replica_from_checkpoint(make_checkpoint(size), "soak", settings, clock)
 
@@ -207,9 +209,9 @@ class Soak:
             rng.choice((1, rng.randrange(1, 12), rng.randrange(1, size.most_answer))),
             priority=rng.choice((0, 0, 0, 1, 2)),
             arrival=now,
-            deadline=now + rng.uniform(0.05, 20) if rng.random() < 0.08 else None,
+            deadline=now + rng.uniform(0.05, 20) if rng.random() < 0.15 else None,
             first_deadline=now + rng.uniform(0.05, 5) if rng.random() < 0.04 else None,
-            stop_ids=frozenset(rng.sample(range(self._vocab_size), 60)) if rng.random() < 0.2 else frozenset(),
+            stop_ids=frozenset(rng.sample(range(self._vocab_size), 400)) if rng.random() < 0.2 else frozenset(),
             sampling=rng.choice(SETTINGS),
             seed=self.counts["requests"],
             draft_window=rng.choice((0, 0, 4)),

@@ -31,7 +31,7 @@ def test_a_gpu_gets_triton_unless_another_kernel_is_configured(checkpoint: Check
 def test_without_it_pytorch_computes_and_says_why(
     checkpoint: Checkpoint, why: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(create, "why_no_triton", lambda _: why)
+    monkeypatch.setattr(create, "why_no_triton", lambda *_: why)
     with caplog.at_level(logging.WARNING):
         choice = usable_on_gpu(checkpoint, settings("auto", "cuda"), TRITON)
     assert choice.kernel == "float32" and why in choice.why and why in caplog.text

@@ -116,7 +116,13 @@ def decoder() -> GpuDecoder:
     model = random_model("qwen3", seed=1, num_hidden_layers=2, head_dim=128, vocab_size=VOCAB, **sizes).bfloat16()
     checkpoint = checkpoint_of(model)
     return GpuDecoder(
-        checkpoint, num_blocks=400, block_size=16, device=DEVICE, dtype=torch.bfloat16, buckets=(1, 2, 8, 16, 32, 64)
+        checkpoint,
+        num_blocks=400,
+        block_size=16,
+        device=DEVICE,
+        dtype=torch.bfloat16,
+        buckets=(1, 2, 8, 16, 32, 64),
+        most_prompt=320,
     )
 
 

@@ -138,6 +138,8 @@ class Memory:
         drawn = zip(logits.argmax(1).tolist(), temperatures, uniforms, strict=True)
         return logits, Found([_drawn(*each) for each in drawn])
 
+    def enter_thread(self) -> None: ...
+
     def spare_block(self, row: int) -> int:
         return self.num_blocks + row
 

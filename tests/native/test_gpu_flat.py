@@ -132,9 +132,15 @@ def steps() -> list[list[Part]]:
 
 
 LARGE = (
-    [[Part(0, 140, 1)], [Part(0, 100, 1), Part(20, 90, 2)], [Part(0, 250, 1), Part(10, 60, 0), Part(200, 210, 10)]]
+    [
+        [Part(0, 40, 1)],
+        [Part(3, 100, 1), Part(5, 30, 0)],
+        [Part(0, 140, 1)],
+        [Part(0, 100, 1), Part(20, 90, 2)],
+        [Part(0, 250, 1), Part(10, 60, 0), Part(200, 210, 10)],
+    ]
     if ON_GPU
-    else [[Part(0, 70, 1), Part(2, 77, 2)]]
+    else [[Part(0, 40, 1)], [Part(0, 70, 1), Part(2, 77, 2)]]
 )
 
 

@@ -47,7 +47,14 @@ def checkpoints(tied: bool) -> tuple[Checkpoint, Checkpoint]:
 def logits_of(checkpoint: Checkpoint) -> tuple[list[Tensor], GpuDecoder]:
     """Return the logits of a prompt of several rows, and of a token after each of them."""
     decoder = GpuDecoder(
-        checkpoint, num_blocks=40, block_size=16, device=DEVICE, dtype=SHORT, buckets=(4,), adapter_pages=2
+        checkpoint,
+        num_blocks=40,
+        block_size=16,
+        device=DEVICE,
+        dtype=SHORT,
+        buckets=(4,),
+        adapter_pages=2,
+        most_prompt=192,
     )
     lengths = torch.tensor(LENGTHS, dtype=torch.int32)
     starts = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()

@@ -15,8 +15,8 @@ from torch import Tensor
 from specialist.adapters.store import AdapterStore, DeviceSlots
 from specialist.engines.native.engine import NativeEngine
 from specialist.engines.native.fused_decoder import FusedDecoder
-from specialist.engines.native.gpu_memory import LEAST_BLOCKS, bytes_of_pages, fit_pool, plan_pages
-from specialist.engines.native.settings import DEFAULT_KV_BYTES, KernelName, KVType, NativeSettings
+from specialist.engines.native.gpu_memory import LEAST_BLOCKS, bytes_of_pages, fit_pool, plan_pages, why_unsupported
+from specialist.engines.native.settings import DEFAULT_KV_BYTES, DType, KernelName, KVType, NativeSettings
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.models.checkpoint import Checkpoint
 from specialist.models.progress import Progress, silent
@@ -144,12 +144,10 @@ def create_native(
     return NativeParts(NativeEngine(decoder, store, slots), choice, settings.dtype)
 
 
-def why_no_triton(checkpoint: Checkpoint) -> str | None:
+def why_no_triton(checkpoint: Checkpoint, dtype: DType) -> str | None:
     if find_spec("triton") is None:
         return "Triton is not installed"
-    from specialist.engines.native.gpu_decoder import why_unsupported  # imports triton
-
-    return why_unsupported(checkpoint.config)
+    return why_unsupported(checkpoint.config, getattr(torch, dtype))
 
 
 def usable_on_gpu(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice) -> KernelChoice:
@@ -159,7 +157,7 @@ def usable_on_gpu(checkpoint: Checkpoint, settings: NativeSettings, choice: Kern
         return choice
     why: str | None = f"the kernels need cuda, the device is {settings.device}"
     if torch.device(settings.device).type == "cuda":
-        why = why_no_triton(checkpoint)
+        why = why_no_triton(checkpoint, settings.dtype)
     if why is None:
         return choice
     if settings.kernel == "triton":

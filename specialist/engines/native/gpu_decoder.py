@@ -1,4 +1,4 @@
-"""The model on an NVIDIA GPU, in Triton kernels. A step of few tokens runs as CUDA graphs."""
+"""The model on an NVIDIA GPU, in Triton kernels. Most steps run as CUDA graphs."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -20,11 +20,12 @@ from specialist.engines.native.gpu_inputs import (
     num_attended,
     pages_of_tokens,
 )
-from specialist.engines.native.gpu_prompts import CapturedInputs, PromptInputs, on_block_0, send_prompts
+from specialist.engines.native.gpu_memory import why_unsupported
+from specialist.engines.native.gpu_prompts import CapturedInputs, PromptInputs, on_block_0, prompt_buckets, send_prompts
 from specialist.engines.native.gpu_shaping import Shaper
 from specialist.engines.native.shaped_draw import Shaped, can_shape
 from specialist.engines.native.torch_decoder import TorchDecoder
-from specialist.models.checkpoint import Checkpoint, ModelConfig
+from specialist.models.checkpoint import Checkpoint
 from specialist.ops.gpu import attention, low_rank, norm, prompt_attention, quantised
 from specialist.ops.gpu.packing import Matrix, Packed
 from specialist.ops.reference import layers
@@ -36,18 +37,6 @@ _MOST_ATTENDED = 1 << 17  # by all tokens of a flat step: each reads its context
 _CHUNK = 8  # a row with so many tokens is a chunk of a prompt rather than drafts
 _PROMPTS = (1, 8, 16, 32, 64, 128, 256)  # numbers of tokens for which a prompt has kernels of its own
 _MOST_MATRICES, _MOST_RANKS = 3, MAX_STACK * MAX_RANK  # of a group, and of a row's adapters together
-
-
-def why_unsupported(config: ModelConfig) -> str | None:
-    """Return why the kernels cannot compute this model, or None."""
-    if config.parts:
-        return f"only PyTorch computes {config.architecture} models on a GPU"
-    size = config.head_dim
-    if size < 32 or size > 256 or size & (size - 1):
-        return f"heads of {size} elements: the kernels take 32, 64, 128 or 256"
-    if config.hidden_size % 8 or config.intermediate_size % 8 or config.q_size % 8:
-        return "a matrix whose columns are no multiple of 8"
-    return None
 
 
 class _Projection(NamedTuple):
@@ -83,7 +72,7 @@ class GpuDecoder(TorchDecoder):
         memory, in pages of 16 ranks. `most_prompt`: steps of up to so many tokens run as graphs, too. Raises ValueError
         if the kernels cannot compute this model."""
         config = checkpoint.config
-        if why := why_unsupported(config):
+        if why := why_unsupported(config, dtype):
             raise ValueError(why)
         self.most_rows = buckets[-1]  # of a step that runs as graphs
         self.vocab_size = config.vocab_size
@@ -126,9 +115,10 @@ class GpuDecoder(TorchDecoder):
         self._low = self._empty(self.most_rows * _MOST_MATRICES * _MOST_RANKS)
         self._graphs = Graphs(self.device, self._compute)
         self._captured: CapturedInputs | None = None
-        if most_prompt:
+        if prompt_buckets(most_prompt):
             self._captured = CapturedInputs(most_prompt, most_blocks, config.group, self.device)
             self._prompt_normed = self._empty(most_prompt, config.hidden_size)
+        self.enter_thread()
         if self.device.type == "cuda":
             self._prepare(frozenset())
 
@@ -183,8 +173,7 @@ class GpuDecoder(TorchDecoder):
 
     def _capture_prompts(self, captured: CapturedInputs, stream: torch.cuda.Stream) -> None:
         """Capture a graph of every size, with a prompt that fits into the smallest."""
-        smallest, *_, largest = captured.buckets
-        captured.send(on_block_0(smallest, self.block_size), largest)
+        captured.send(on_block_0(captured.buckets[0], self.block_size), captured.buckets[-1])
         self._graphs.capture_together((GraphName("prompt", each) for each in reversed(captured.buckets)), stream)
 
     def _compute(self, name: GraphName) -> None:
@@ -371,6 +360,11 @@ class GpuDecoder(TorchDecoder):
         """Count the tokens of all sequences anew: a step may have been undone."""
         self._shaper.forget()
 
+    def enter_thread(self) -> None:
+        """Let the calling thread use the decoder's GPU. Other threads may use others."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+
     def spare_block(self, row: int) -> int:
         """Return a block for the token of this row of a launch, if the row has no block for it yet."""
         return self.num_blocks + row
@@ -385,6 +379,14 @@ class GpuDecoder(TorchDecoder):
         for cache in (self.k_cache, self.v_cache):
             flat = cache.view(len(self._layers), -1, cache.shape[3] * cache.shape[4])
             flat.index_copy_(1, targets, flat.index_select(1, sources))
+
+    @torch.inference_mode()
+    def forward_alone(self, batch: StepBatch) -> Tensor:
+        captured, self._captured = self._captured, None
+        try:
+            return self._prefill(batch, None)
+        finally:
+            self._captured = captured
 
     def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
         return self.forward_mixed(batch, [tuple(adapters)] * len(batch.context_lens))
@@ -455,7 +457,8 @@ class GpuDecoder(TorchDecoder):
         low = self._empty(count * _MOST_MATRICES * ranks)
         hidden = quantised.embed(inputs.tokens, self._table, self._empty(count, config.hidden_size))
         qkv = self._empty(count, config.q_size + 2 * config.kv_size)
-        q, mixed = (self._empty(count, config.num_heads, config.head_dim) for _ in range(2))
+        q = self._empty(count, config.num_heads, config.head_dim)
+        mixed = torch.zeros_like(q)  # padding tokens attend to nothing
         inner = self._empty(count, config.intermediate_size)
 
         def product(x: Tensor, matrix: _Projection, out: Tensor, *, adds: bool, gated: bool = False) -> None:

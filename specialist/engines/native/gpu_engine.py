@@ -11,6 +11,7 @@ others, but draw again when their masks are known, before the step after them is
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
+from threading import get_ident
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
@@ -25,6 +26,8 @@ from specialist.ops.reference.sampling import SampledToken, SampleRow, logits_fa
 from specialist.scheduling.sequence import Request, Sampling
 from specialist.scheduling.sequence import Sequence as Tracked
 from specialist.scheduling.step import Rollback, Row, RowFault, Step, StepOutcome
+
+_MOST_OTHERS = 2  # a launched step's tokens stay on the host until a few more steps have run
 
 
 class DecodeRow(NamedTuple):
@@ -74,6 +77,9 @@ class AheadDecoder(Decoder, Protocol):
 
     most_rows: int  # of a launched step
     vocab_size: int
+
+    def enter_thread(self) -> None:
+        """Let the calling thread use the decoder's GPU. Other threads may use others."""
 
     def launch(self, rows: DecodeRows) -> Arriving:
         """Start a decode step, and return before it ends."""
@@ -165,17 +171,25 @@ class GpuEngine(NativeEngine):
         self._ahead: _Launched | None = None
         self._tokens: dict[Tracked, tuple[int, ...] | RowFault] = {}  # what the last plain decode step drew
         self._fixed = _Fixed((), {}, (), (), (), (), ())  # of the sequences that were launched last
-        # Whether the last step was a plain decode step. The first one after another kind of step launches none ahead,
-        # because often a chunk of a prompt comes next, which would have to wait for it.
+        # Whether the last step was a plain decode step. The first one after another kind of step launches none ahead:
+        # that step has overwritten the drawn tokens, and often a chunk of a prompt comes next, which would wait for it.
         self._is_decoding = False
+        self._thread = 0  # that ran the last step
+        self._num_others = 0  # steps of other kinds since the last plain decode step
         self.num_hits = self.num_misses = 0  # decode steps that were predicted, and those that were not
 
     def run(self, step: Step) -> Iterable[Completion]:
+        if self._thread != get_ident():
+            self._thread = get_ident()
+            self._gpu.enter_thread()
         if not self._is_plain_decode(step):
             self._is_decoding = False
-            if self._ahead is not None and self._ahead.guided:
-                self._ahead = None  # its logits, from which it must draw again, do not survive this step
+            self._num_others += 1
+            if self._ahead is not None and (self._ahead.guided or self._num_others > _MOST_OTHERS):
+                # Its logits, from which it must draw again, do not survive this step; its tokens do not survive many.
+                self._ahead = None
             return super().run(step)
+        self._num_others = 0
         rows = _Rows.of(step.rows)
         launched = self._take(rows)
         drawn, faults = self._follow_guides(step.rows, launched)

@@ -1,7 +1,8 @@
-"""The size of a KV pool on a GPU: what a replica's share leaves after weights, graphs and a measured step."""
+"""What fits on a GPU: which models its kernels compute, and the KV pool that a replica's share leaves after weights,
+graphs and a measured step."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from math import prod
 from typing import NamedTuple, Protocol
@@ -9,7 +10,6 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from specialist.adapters.adapter import Adapter
 from specialist.engines.native.engine import StepBatch
 from specialist.models.checkpoint import ModelConfig, expected_shapes
 from specialist.ops.gpu.packing import kept_bits, packed_bytes
@@ -85,7 +85,8 @@ class ResizableDecoder(Protocol):
     def resize(self, num_blocks: int) -> None:
         """Replace the memory for keys and values. Raises torch.OutOfMemoryError; there is then no such memory."""
 
-    def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor: ...
+    def forward_alone(self, batch: StepBatch) -> Tensor:
+        """The same as `forward`, in memory that no graph holds."""
 
 
 def fit_pool(decoder: ResizableDecoder, share: float, *, adapters: int, max_tokens: int, max_rows: int) -> None:
@@ -109,7 +110,7 @@ def _measure_peak(decoder: ResizableDecoder, max_tokens: int, max_rows: int) -> 
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved(decoder.device)
     torch.cuda.reset_peak_memory_stats(decoder.device)
-    logits = decoder.forward(largest_batch(decoder, max_tokens, max_rows), ())
+    logits = decoder.forward_alone(largest_batch(decoder, max_tokens, max_rows))
     sample(logits, [SampleRow(Sampling(temperature=1.0, top_p=0.9), 0, (0,), 1)] * len(logits))
     del logits
     torch.cuda.synchronize(decoder.device)
@@ -143,6 +144,20 @@ def plan_pages(total: int, share: float, page_bytes: int, most: int) -> int:
 def bytes_of_pages(pages: int, page_bytes: int) -> int:
     """Return what this number of pages needs. It grows by doubling, and half of it exists twice meanwhile."""
     return pages * 3 * page_bytes // 2
+
+
+def why_unsupported(config: ModelConfig, dtype: torch.dtype) -> str | None:
+    """Return why the kernels for GPUs cannot compute this model, or None."""
+    if config.parts:
+        return f"only PyTorch computes {config.architecture} models on a GPU"
+    size = config.head_dim
+    if size < 32 or size > 256 or size & (size - 1):
+        return f"heads of {size} elements: the kernels take 32, 64, 128 or 256"
+    if size * dtype.itemsize > 512:
+        return f"heads of {size} elements in {dtype}: a multiprocessor has too little memory for them"
+    if config.hidden_size % 8 or config.intermediate_size % 8 or config.q_size % 8:
+        return "a matrix whose columns are no multiple of 8"
+    return None
 
 
 def weight_bytes(config: ModelConfig, itemsize: int, bits: Mapping[str, int]) -> int:

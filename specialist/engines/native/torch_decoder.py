@@ -252,6 +252,9 @@ class TorchDecoder:
         for index, place in self.layout.places.items():
             self._layers[index].mixer.mix(inputs[:, place.inputs], state, after)
 
+    def forward_alone(self, batch: StepBatch) -> Tensor:
+        return self.forward(batch, ())
+
     def kv_memory(self) -> tuple[Tensor, Tensor]:
         """Return the memory for keys and for values, [layers, blocks, ...]. `resize` replaces it."""
         return self.k_cache, self.v_cache

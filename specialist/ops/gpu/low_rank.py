@@ -36,7 +36,7 @@ class Terms(NamedTuple):
     edges: tuple[int, int]  # where the second and the third matrix begin; the number of rows if there is none
 
 
-@triton.jit(do_not_specialize=["width"])
+@triton.jit(do_not_specialize=["num_rows", "width"])
 def _shrink(
     x, gains, normed, a, pages, firsts, counts, low, eps, num_rows, width,
     K: tl.constexpr, MATRICES: tl.constexpr, ROWS: tl.constexpr, BLOCK_M: tl.constexpr, STEP: tl.constexpr,

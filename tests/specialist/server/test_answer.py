@@ -5,6 +5,7 @@ from itertools import accumulate, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octet.rpc.refusal import Refusal
 from specialist.engines.sim.vocabulary import sim_vocabulary
 from specialist.scheduling.sequence import GREEDY
 from specialist.scheduling.step import Emitted, Finished
@@ -51,6 +52,13 @@ def test_tokens_after_a_stop_string_are_dropped() -> None:
     piece = answer.push(WORDS.encode("aabaa"))
     assert (piece.text, len(piece.tokens), answer.num_tokens) == ("aa", 3, 3)
     assert answer.finish().text == ""
+
+
+def test_an_answer_that_cannot_be_decoded_fails_alone_and_says_so() -> None:
+    served = ServedRequest("r", "x", (), GREEDY, None, 8, 64, (), False, 0, None, None, b"")
+    served.request, served.public_id, served.answer = make_request("r"), "r-public", AnswerText(WORDS.detokenizer(), [])
+    (refused,) = served.decode([Emitted("r", (1 << 40,))])
+    assert isinstance(refused, Refusal) and "r-public" in str(refused)
 
 
 @given(st.lists(st.lists(st.integers(0, 255), min_size=1, max_size=4), min_size=1, max_size=10), st.booleans())

@@ -148,6 +148,23 @@ def test_fast_steps_do_not_wake_the_event_loop() -> None:
     assert run.num_woken <= 3 + 100 * 0.001 / GAP
 
 
+def test_a_caller_that_does_not_read_does_not_wake_the_event_loop() -> None:
+    async def report() -> int:
+        woken = list[Any]()
+        outbox = Outbox(lambda report: [served.stream.put(update) for served, update in report.updates], woken.append)
+        served: Any = SimpleNamespace(stream=OutputStream(10_000, lambda: None, GAP, outbox.pull))
+        for number in range(100):
+            outbox.put(EngineReport([(served, Emitted("r", (number,)))], None, is_urgent=False))
+            outbox.pull()
+        return len(woken)
+
+    loop = HeapLoop()
+    try:
+        assert loop.run_until_complete(report()) == 1
+    finally:
+        loop.close()
+
+
 @pytest.mark.parametrize(("num_running", "times"), [(0, 1.0), (16, 1.0), (24, 1.5), (64, 4.0), (1000, 4.0)])
 def test_gap_grows_with_the_running_requests(num_running: int, times: float) -> None:
     assert widen_gap(GAP, num_running) == pytest.approx(times * GAP)
