@@ -69,7 +69,7 @@ def add(benches: Commands) -> None:
 
 def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     from bench.engine import PARTS, EngineOptions, measure_engine
-    from bench.engine_decode import GPU_TARGETS, TARGETS, open_model
+    from bench.engine_decode import TARGETS, gpu_targets, open_model
     from bench.plots import ENGINE
     from specialist.models.demo import cache_directory, demo_model
     from specialist.models.progress import bar
@@ -101,7 +101,8 @@ def _run_engine(parser: argparse.ArgumentParser, arguments: argparse.Namespace) 
         peer_path=arguments.peer_path,
     )
     findings = measure_engine(open_model(model, cache), options, say)
-    return publish_findings(arguments, findings, GPU_TARGETS if options.on_gpu else TARGETS, *ENGINE)
+    targets = gpu_targets(model) if options.on_gpu else TARGETS
+    return publish_findings(arguments, findings, targets, *ENGINE)
 
 
 def _shaped_model(parser: argparse.ArgumentParser, name: str, cache: Path) -> Path | None:

@@ -118,7 +118,7 @@ def add_scheduler(benches: Commands) -> None:
         records = [*scheduler.measure_scheduler(runs, sizes), *host_work.measure_host_work(runs)]
         return publish(arguments, records, {**scheduler.TARGETS, **host_work.TARGETS})
 
-    summary = "measure the scheduler's steps and queue, and the host's work of a GPU's steps"
+    summary = "measure the scheduler's steps and queue, and the host's work in a GPU's steps without its calls to CUDA"
     add_bench(benches, "scheduler", SCHEDULER, summary, "no queue above 1,000", 31, run)
 
 
