@@ -151,7 +151,12 @@ def test_fast_steps_do_not_wake_the_event_loop() -> None:
 def test_a_caller_that_does_not_read_does_not_wake_the_event_loop() -> None:
     async def report() -> int:
         woken = list[Any]()
-        outbox = Outbox(lambda report: [served.stream.put(update) for served, update in report.updates], woken.append)
+
+        def deliver(report: EngineReport) -> None:
+            for each, update in report.updates:
+                each.stream.put(update)
+
+        outbox = Outbox(deliver, woken.append)
         served: Any = SimpleNamespace(stream=OutputStream(10_000, lambda: None, GAP, outbox.pull))
         for number in range(100):
             outbox.put(EngineReport([(served, Emitted("r", (number,)))], None, is_urgent=False))
