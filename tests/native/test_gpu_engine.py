@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from hashlib import sha256
 from random import Random
+from threading import Thread, get_ident
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -309,6 +310,20 @@ def test_a_row_whose_guide_fails_fails_alone() -> None:
     ended = {event.request_id: event for event in scheduler.take_events() if isinstance(event, Finished)}
     assert {name: event.reason for name, event in ended.items()} == {"bad": "error", "good": "length", "free": "length"}
     assert "nothing fits" in ended["bad"].detail
+
+
+def test_a_thread_uses_the_decoders_gpu_from_its_first_step_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, nothing, entered = Memory(60, 4), SimpleNamespace(), list[int]()
+    monkeypatch.setattr(memory, "enter_thread", lambda: entered.append(get_ident()))
+    scheduler = Scheduler(BlockPool(60, 4), SchedulerConfig(BARE), ManualClock(), budget=FixedBudget(64))
+    loop = StepLoop(scheduler, GpuEngine(memory, nothing, nothing))  # type: ignore[arg-type]
+    scheduler.submit(ask("r", (1, 2), 20))
+    for _ in range(5):
+        loop.run_once()
+    other = Thread(target=lambda: [loop.run_once() for _ in range(5)])
+    other.start()
+    other.join()
+    assert entered == [get_ident(), other.ident]
 
 
 class TakesAnyPrediction(GpuEngine):
