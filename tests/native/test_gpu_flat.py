@@ -3,6 +3,7 @@
 import os
 from itertools import accumulate
 from random import Random
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -292,3 +293,14 @@ def test_graphs_of_prompts_are_captured_with_tokens_that_all_of_them_have(monkey
     monkeypatch.setattr(decoder._graphs, "capture_together", check)
     decoder._capture_prompts(captured, None)  # type: ignore[arg-type]
     assert sizes == [320, 256, 224, 192, 160, 128, 64]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("cuda", []), ("cuda:1", [1]), ("cpu", [])])
+def test_a_thread_enters_the_gpu_that_the_device_names(
+    name: str, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered = list[int | None]()
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: entered.append(device.index))
+    decoder: Any = SimpleNamespace(device=torch.device(name))
+    GpuDecoder.enter_thread(decoder)
+    assert entered == expected

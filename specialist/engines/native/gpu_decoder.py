@@ -362,7 +362,7 @@ class GpuDecoder(TorchDecoder):
 
     def enter_thread(self) -> None:
         """Let the calling thread use the decoder's GPU. Other threads may use others."""
-        if self.device.type == "cuda":
+        if self.device.index is not None:  # without an index, it is the one that every thread begins with
             torch.cuda.set_device(self.device)
 
     def spare_block(self, row: int) -> int:
