@@ -174,7 +174,11 @@ class GpuDecoder(TorchDecoder):
     def _capture_prompts(self, captured: CapturedInputs, stream: torch.cuda.Stream) -> None:
         """Capture a graph of every size, with a prompt that fits into the smallest."""
         captured.send(on_block_0(captured.buckets[0], self.block_size), captured.buckets[-1])
-        self._graphs.capture_together((GraphName("prompt", each) for each in reversed(captured.buckets)), stream)
+        names = [GraphName("prompt", each) for each in reversed(captured.buckets)]
+        few = [name for name in names if name.rows <= MOST_ROWS]
+        for name in {names[0], *few}:  # compile the kernels of many tokens, and those of each smaller size
+            self._compute(name)
+        self._graphs.capture_together(names, stream)
 
     def _compute(self, name: GraphName) -> None:
         if name.kind == "decode":

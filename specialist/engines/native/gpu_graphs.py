@@ -38,10 +38,9 @@ class Graphs:
         self._capture(name, stream, None)
 
     def capture_together(self, names: Iterable[GraphName], stream: torch.cuda.Stream) -> None:
-        """Capture graphs that use the same memory, the largest first."""
+        """Capture graphs that use the same memory, the largest first. Their kernels must have been compiled."""
         pool = torch.cuda.graph_pool_handle()
         for name in names:
-            self._compute(name)
             self._capture(name, stream, pool)
 
     def _capture(self, name: GraphName, stream: torch.cuda.Stream, pool: Any) -> None:
