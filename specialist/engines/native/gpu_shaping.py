@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specialist.engines.native.gpu_inputs import Staging, send_together
-from specialist.engines.native.shaped_draw import MOST_EDITS, Placed, Shaped, Slots
+from specialist.engines.native.shaped_draw import MOST_EDITS, PlacedDraw, Shaped, Slots
 from specialist.ops.gpu.shaping import PROMPT, Edits, Shapes, draw_shaped, shape_space
 from specialist.ops.reference.sampling import merge_biases
 
@@ -74,7 +74,7 @@ class Shaper:
             part = rows[first : first + self.max_rows]
             lengths = [len(shaped.tokens) for shaped in part]
             placed = [
-                Placed(shaped, self.max_rows + index if shaped.has_edits else -1, position=length - 1)
+                PlacedDraw(shaped, self.max_rows + index if shaped.has_edits else -1, position=length - 1)
                 for index, (shaped, length) in enumerate(zip(part, lengths, strict=True))
             ]
             self._fill([(each.slot, shaped, len(shaped.tokens)) for each, shaped in zip(placed, part, strict=True)
@@ -123,7 +123,7 @@ class Shaper:
         flat.index_fill_(0, known, -PROMPT)
         flat.index_add_(0, generated, torch.ones_like(generated, dtype=torch.int16))
 
-    def _send(self, placed: Sequence[Placed], bucket: int) -> None:
+    def _send(self, placed: Sequence[PlacedDraw], bucket: int) -> None:
         """Send the rows' fields, followed by those of padding rows, and the masks of those rows that have one."""
         ints = self._staging.next()
         floats = ints.view(np.float32)

@@ -61,7 +61,7 @@ def can_shape(sampling: Sampling, stop_ids: frozenset[int], vocab: int) -> bool:
     return fits and sampling.typical_p == 1.0 and sampling.num_logprobs is None
 
 
-class Placed(NamedTuple):
+class PlacedDraw(NamedTuple):
     shaped: Shaped | None
     slot: int = -1  # -1: the row has no edits
     adds: bool = False  # whether its input token must be added to its counts
@@ -88,14 +88,14 @@ class Slots:
 
     def place(
         self, rows: Sequence[tuple[Shaped | None, int, bool]]
-    ) -> tuple[list[Placed], list[tuple[int, Shaped, int]]]:
+    ) -> tuple[list[PlacedDraw], list[tuple[int, Shaped, int]]]:
         """Take rows with the positions of their input tokens, each of which the host knows or only the device. Return
         them with slots, and which slots must be filled anew, with the counts of so many tokens."""
         placed, new = [], []
         wanted = {shaped.key for shaped, _, _ in rows if shaped is not None}
         for shaped, position, is_known in rows:
             if shaped is None or not shaped.has_edits:
-                placed.append(Placed(shaped, position=position))
+                placed.append(PlacedDraw(shaped, position=position))
                 continue
             held = self._held.get(shaped.key)
             if held is None:
@@ -107,7 +107,7 @@ class Slots:
                 new.append((held.slot, shaped, position + 1))
             held.length = position + 1
             self._held.move_to_end(shaped.key)
-            placed.append(Placed(shaped, held.slot, follows and shaped.has_counts, position))
+            placed.append(PlacedDraw(shaped, held.slot, follows and shaped.has_counts, position))
         return placed, new
 
     def _take(self, wanted: set[object]) -> int:
