@@ -175,7 +175,7 @@ class DraftModel:
         return follower
 
     def _forget_oldest(self, kept: Collection[Sequence]) -> bool:
-        """Forget a sequence that is not `kept`. Return False if there is none."""
+        """Forget a sequence that is not `kept`. Return False if every sequence is kept."""
         oldest = next((seq for seq in self._followers if seq not in kept), None)
         if oldest is not None:
             self.forget(oldest)

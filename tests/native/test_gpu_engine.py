@@ -312,6 +312,24 @@ def test_a_row_whose_guide_fails_fails_alone() -> None:
     assert "nothing fits" in ended["bad"].detail
 
 
+def test_a_prediction_with_another_token_than_the_scheduler_knows_is_not_taken() -> None:
+    memory, nothing = Memory(60, 4), SimpleNamespace()
+    scheduler = Scheduler(BlockPool(60, 4), SchedulerConfig(BARE), ManualClock(), budget=FixedBudget(64))
+    engine = GpuEngine(memory, nothing, nothing)  # type: ignore[arg-type]
+    loop = StepLoop(scheduler, engine)
+    scheduler.submit(ask("r", (1, 2), 20))
+    for _ in range(4):
+        loop.run_once()
+    step = scheduler.assemble_step()
+    assert step is not None and engine._ahead is not None
+    (row,) = step.rows
+    other = (row.tokens[0] + 1) % VOCAB
+    misses = engine.num_misses
+    engine.run(replace(step, rows=(row._replace(tokens=(other,)),)))
+    assert engine.num_misses == misses + 1
+    assert memory.slots[memory._slot(row.table.block_ids, row.start)] == other
+
+
 def test_a_thread_uses_the_decoders_gpu_from_its_first_step_on(monkeypatch: pytest.MonkeyPatch) -> None:
     memory, nothing, entered = Memory(60, 4), SimpleNamespace(), list[int]()
     monkeypatch.setattr(memory, "enter_thread", lambda: entered.append(get_ident()))

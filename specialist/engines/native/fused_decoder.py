@@ -328,7 +328,7 @@ def _linear(part: PackedMatrix) -> LinearStruct:
 
 
 def recurrent_struct(config: ModelConfig, layout: StateLayout) -> Any:
-    """Return the sizes of the recurrent layers; zeros if there are none."""
+    """Return the sizes of the recurrent layers; zeros for a model without them."""
     ssm, conv = config.ssm, config.conv
     if ssm is not None:
         return kernels.RecurrentStruct(

@@ -176,7 +176,9 @@ class GpuDecoder(TorchDecoder):
         captured.send(on_block_0(captured.buckets[0], self.block_size), captured.buckets[-1])
         names = [GraphName("prompt", each) for each in reversed(captured.buckets)]
         few = [name for name in names if name.rows <= MOST_ROWS]
-        for name in {names[0], *few}:  # compile the kernels of many tokens, and those of each smaller size
+        for name in dict.fromkeys(
+            (names[0], *few)
+        ):  # compile the kernels of many tokens, and those of each smaller size
             self._compute(name)
         self._graphs.capture_together(names, stream)
 

@@ -11,7 +11,7 @@ class GraphName(NamedTuple):
     with chunks of prompts; or draws from changed distributions, without and with top-k."""
 
     kind: Literal["decode", "flat", "outputs", "prompt", "shaped", "shaped with k"]
-    rows: int
+    rows: int  # of a step with prompts: tokens
     changed: frozenset[int] = frozenset()  # groups of matrices that adapters change
 
 

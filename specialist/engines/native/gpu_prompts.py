@@ -67,7 +67,6 @@ class CapturedInputs:
 
     def __init__(self, most_tokens: int, most_blocks: int, group: int, device: torch.device) -> None:
         self.buckets = prompt_buckets(most_tokens)
-        self._most = most_tokens
         self._queries = prompt_attention.queries(group)
         self._group = group
         programs = self._num_programs(most_tokens)
