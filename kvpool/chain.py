@@ -68,6 +68,10 @@ class TokenChain:
             return (self._tokens[start],)
         return tuple(self._tokens[start:stop])
 
+    def part(self, start: int, stop: int) -> "array[int]":
+        """Return the same tokens as an array, which is faster if there are many."""
+        return self._tokens[start:stop]
+
     def view(self) -> Sequence[int]:
         """Return all tokens without copying them. Do not change the result, or keep it past the next `extend`."""
         return self._tokens
@@ -93,9 +97,8 @@ class TokenChain:
             fresh.byteswap()
         raw = fresh.tobytes()
         stride = self.block_size * _TOKEN_BYTES
+        packed = [raw[offset : offset + stride] for offset in range(0, len(raw), stride)]
         parent = self._keys[-1] if self._keys else self.root
-        for offset in range(0, len(raw), stride):
-            packed = raw[offset : offset + stride]
-            parent = sha256(parent + packed).digest()
-            self._keys.append(BlockKey(parent))
-            self._packed.append(packed)
+        keys = [BlockKey(parent := sha256(parent + tokens).digest()) for tokens in packed]
+        self._keys += keys
+        self._packed += packed

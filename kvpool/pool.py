@@ -1,7 +1,6 @@
 """The pool: it shares cached blocks, allocates free ones, takes them back, and checks that none is lost."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import islice
 
 from kvpool.block import (
     GARBAGE,
@@ -29,8 +28,7 @@ class FreeList:
     def __init__(self, blocks: Iterable[Block]) -> None:
         self.ring = Block(BlockId(-1))
         self._length = 0
-        for block in blocks:
-            self.push_back(block)
+        self.push_back(blocks)
 
     def __len__(self) -> int:
         return self._length
@@ -59,17 +57,27 @@ class FreeList:
         block.next.prev = block.prev
         self._length -= 1
 
-    def push_front(self, block: Block) -> None:
-        self._insert(block, self.ring, self.ring.next)
+    def push_front(self, blocks: Iterable[Block]) -> None:
+        """Add the blocks one after the other, each before all others."""
+        ring = self.ring
+        after = ring.next
+        for block in blocks:
+            block.next = after
+            after.prev = block
+            after = block
+            self._length += 1
+        after.prev, ring.next = ring, after
 
-    def push_back(self, block: Block) -> None:
-        self._insert(block, self.ring.prev, self.ring)
-
-    def _insert(self, block: Block, before: Block, after: Block) -> None:
-        block.prev = before
-        block.next = after
-        before.next = after.prev = block
-        self._length += 1
+    def push_back(self, blocks: Iterable[Block]) -> None:
+        """Add the blocks one after the other, each behind all others."""
+        ring = self.ring
+        before = ring.prev
+        for block in blocks:
+            block.prev = before
+            before.next = block
+            before = block
+            self._length += 1
+        before.next, ring.prev = ring, before
 
 
 class BlockPool:
@@ -205,11 +213,11 @@ class BlockPool:
         table.num_registered = full
         if not self.prefix_cache:
             return
-        for i in range(first, full):
-            if keys[i] not in self.index:
-                block = self.blocks[table.block_ids[i]]
-                block.key, block.tokens = keys[i], packed[i]
-                self.index[keys[i]] = block
+        index, blocks = self.index, self.blocks
+        for block_id, key, tokens in zip(table.block_ids[first:full], keys[first:], packed[first:], strict=False):
+            if key not in index:
+                index[key] = block = blocks[block_id]
+                block.key, block.tokens = key, tokens
         self._version += 1
 
     def release(self, table: BlockTable) -> None:
@@ -220,16 +228,18 @@ class BlockPool:
         if self.tables.pop(id(table), None) is not table:
             raise InvariantViolation("the table belongs to another pool")
         table.released = True
+        blocks = self.blocks
+        empty: list[Block] = []
+        keyed: list[Block] = []
         for block_id in reversed(table.block_ids):
-            block = self.blocks[block_id]
-            block.ref_count -= 1
-            if block.ref_count == 0:
-                if block.key is None:
-                    self.free.push_front(block)
-                else:
-                    self.free.push_back(block)
-            elif block.ref_count < 0:
+            block = blocks[block_id]
+            block.ref_count = count = block.ref_count - 1
+            if count == 0:
+                (empty if block.key is None else keyed).append(block)
+            elif count < 0:
                 raise InvariantViolation(f"{block} was released more often than it was taken")
+        self.free.push_front(empty)
+        self.free.push_back(keyed)
         self._version += 1
 
     def frees_a_block(self, table: BlockTable) -> bool:
@@ -272,20 +282,23 @@ class BlockPool:
         count = self._cacheable(chain)
         index = self.index
         hit: list[Block] = []
-        for key, packed in islice(zip(chain.keys(count), chain.packed(count), strict=True), count):
-            block = index.get(key)
-            if block is None:
-                on_host, reason = self._match_host(chain, len(hit), count)
-                return hit, on_host, reason
-            if block.tokens != packed:
-                return hit, [], "tokens_differ"
-            hit.append(block)
+        while (first := len(hit)) < count:  # twice as many keys each time: most of a new prompt's are not needed yet
+            stop = min(2 * first + 1, count)
+            keys, packed = chain.keys(stop), chain.packed(stop)
+            for key, tokens in zip(keys[first:stop], packed[first:stop], strict=True):
+                block = index.get(key)
+                if block is None:
+                    on_host, reason = self._match_host(chain, len(hit), count)
+                    return hit, on_host, reason
+                if block.tokens != tokens:
+                    return hit, [], "tokens_differ"
+                hit.append(block)
         return hit, [], "cold"
 
     def _match_host(self, chain: TokenChain, first: int, count: int) -> tuple[list[HostBlock], MissReason]:
-        keys, packed = chain.keys(count), chain.packed(count)
         on_host: list[HostBlock] = []
         for i in range(first, count):
+            keys, packed = chain.keys(i + 1), chain.packed(i + 1)
             # A block that is on the device as well needs no copy, and a key belongs to one device block only.
             found = None if self.host is None or keys[i] in self.index else self.host.blocks.get(keys[i])
             if found is None:
@@ -307,21 +320,28 @@ class BlockPool:
 
     def _allocate(self, table: BlockTable, count: int) -> None:
         """Append free blocks to the table, evicting cache entries if needed. Only this method allocates and evicts."""
-        append = table.block_ids.append
-        for block in self.free.take(count):
-            if block.key is not None:
-                self._evict(block, block.key)
+        taken = self.free.take(count)
+        self._evict([block for block in taken if block.key is not None])
+        for block in taken:
             block.ref_count = 1
-            append(block.block_id)
+        table.block_ids.extend([block.block_id for block in taken])
         self._version += 1
 
-    def _evict(self, block: Block, key: BlockKey) -> None:
-        del self.index[key]
-        lost = key if self.host is None else self.host.keep(block, key)
-        block.key, block.tokens = None, b""
-        if lost is not None and lost not in self.index:
-            self._evicted.add(lost)
-        self.counters.evictions += 1
+    def _evict(self, blocks: Sequence[Block]) -> None:
+        """Empty these cache entries."""
+        index, host = self.index, self.host
+        lost: list[BlockKey] = []
+        for block in blocks:
+            if (key := block.key) is None:
+                continue
+            del index[key]
+            if host is None:
+                lost.append(key)
+            elif (gone := host.keep(block, key)) is not None and gone not in index:
+                lost.append(gone)
+            block.key, block.tokens = None, b""
+        self._evicted.add(lost)
+        self.counters.evictions += len(blocks)
 
 
 class RecentlyEvicted:
@@ -337,10 +357,14 @@ class RecentlyEvicted:
     def __contains__(self, key: BlockKey) -> bool:
         return key in self._younger or key in self._older
 
-    def add(self, key: BlockKey) -> None:
-        self._younger.add(key)
-        if len(self._younger) == self._capacity:
-            self._younger, self._older = set(), self._younger
+    def add(self, keys: Sequence[BlockKey]) -> None:
+        if len(self._younger) + len(keys) < self._capacity:
+            self._younger.update(keys)
+            return
+        for key in keys:
+            self._younger.add(key)
+            if len(self._younger) == self._capacity:
+                self._younger, self._older = set(), self._younger
 
 
 class Reclaim:

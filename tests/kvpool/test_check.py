@@ -65,13 +65,13 @@ def lose_the_end_of_the_free_list(pool: BlockPool) -> None:
 
 
 def free_a_block_in_use(pool: BlockPool) -> None:
-    pool.free.push_front(shared_block(pool))
+    pool.free.push_front([shared_block(pool)])
 
 
 def queue_an_empty_block_behind_cache_entries(pool: BlockPool) -> None:
     empty = free_blocks(pool)[0]
     pool.free.remove(empty)
-    pool.free.push_back(empty)
+    pool.free.push_back([empty])
 
 
 def lose_a_free_block(pool: BlockPool) -> None:
@@ -105,7 +105,7 @@ def hold_the_garbage_bin(pool: BlockPool) -> None:
 
 
 def free_the_garbage_bin(pool: BlockPool) -> None:
-    pool.free.push_front(pool.blocks[GARBAGE])
+    pool.free.push_front([pool.blocks[GARBAGE]])
 
 
 def cache_the_garbage_bin(pool: BlockPool) -> None:
