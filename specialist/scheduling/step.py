@@ -1,5 +1,6 @@
 """A step: its rows, drafts, outcome and events. Also cached conversations and prefill budgets."""
 
+from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
@@ -143,7 +144,7 @@ class Row(NamedTuple):
     sequence: Sequence
     table: BlockTable
     start: int
-    tokens: tuple[int, ...]
+    tokens: "tuple[int, ...] | array[int]"  # an array if it is a chunk of a prompt
     num_drafts: int  # trailing tokens that are guesses, to be compared with the tokens sampled at their positions
     num_samples: int
     """The number of tokens to sample, one after each of the last positions: 0 for a chunk that ends inside the prompt,
@@ -297,10 +298,12 @@ class RowBuilder:
         return growing
 
     def row(self, seq: Sequence, num_tokens: int, drafts: tuple[int, ...] = ()) -> Row:
-        """Build a row of the next `num_tokens` known tokens and the drafts after them. Grow the table if necessary."""
+        """Build a row of the next `num_tokens` known tokens and, if that is one, the drafts after it. Grow the table if
+        necessary."""
         table, start = seq.running_table(), seq.num_computed
         num_samples = 1 + len(drafts) if start + num_tokens == seq.num_tokens else 0
-        tokens = seq.chain.tokens(start, start + num_tokens) + drafts
+        known = start + num_tokens
+        tokens = (*seq.chain.tokens(start, known), *drafts) if num_tokens == 1 else seq.chain.part(start, known)
         stop = start + len(tokens)
         if stop > len(table.block_ids) * table.block_size:
             self._pool.grow(table, stop)

@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -37,22 +37,27 @@ class StepBatch:
 def build_batch(step: Step, block_size: int) -> StepBatch:
     """Turn a step into tensors. Raises ValueError if a row has no block for one of its tokens."""
     rows = step.rows
-    lengths = np.array([len(row.tokens) for row in rows])
-    starts = np.array([row.start for row in rows])
+    tokens = array("I")
+    for row in rows:
+        tokens.extend(row.tokens)
+    lengths = np.array([len(row.tokens) for row in rows], np.int32)
+    starts = np.array([row.start for row in rows], np.int32)
     stops = starts + lengths
-    query_start = np.concatenate(([0], lengths.cumsum()))
-    row_of = np.repeat(np.arange(len(rows)), lengths)
+    query_start = np.concatenate(([0], lengths.cumsum()), dtype=np.int32)
     # index in T - start of the row in T + start of the row in its sequence
-    positions = np.arange(query_start[-1]) + (starts - query_start[:-1])[row_of]
+    positions = np.arange(len(tokens), dtype=np.int32) + np.repeat(starts - query_start[:-1], lengths)
     tables = _padded_tables(step, -(-stops // block_size))
+    blocks = positions // block_size
+    first_of_table = np.arange(0, tables.size, tables.shape[1], dtype=np.int32)
+    block_ids = tables.ravel().take(blocks + np.repeat(first_of_table, lengths))
     return StepBatch(
-        tokens=_int32(list(chain.from_iterable(row.tokens for row in rows))),
-        positions=_int32(positions),
-        slots=_int32(tables[row_of, positions // block_size] * block_size + positions % block_size),
-        query_start=_int32(query_start),
-        context_lens=_int32(stops),
+        tokens=torch.from_numpy(np.frombuffer(tokens, np.int32)),
+        positions=torch.from_numpy(positions),
+        slots=torch.from_numpy((block_ids - blocks) * block_size + positions),
+        query_start=torch.from_numpy(query_start),
+        context_lens=torch.from_numpy(stops),
         block_tables=torch.from_numpy(tables),
-        outputs=_int32(_outputs(query_start[1:], [row.num_samples for row in rows])),
+        outputs=_outputs(query_start[1:], [row.num_samples for row in rows]),
         states=tuple(_staged(row) for row in rows if row.sequence.state is not None),
     )
 
@@ -66,7 +71,7 @@ def _staged(row: Row) -> RecurrentState:
     return state
 
 
-def _padded_tables(step: Step, num_blocks: NDArray[np.int64]) -> NDArray[np.int32]:
+def _padded_tables(step: Step, num_blocks: NDArray[np.int32]) -> NDArray[np.int32]:
     ids = array("i")
     for row, count in zip(step.rows, num_blocks.tolist(), strict=True):
         ids.extend(row.table.block_ids[:count])
@@ -77,15 +82,10 @@ def _padded_tables(step: Step, num_blocks: NDArray[np.int64]) -> NDArray[np.int3
     return tables
 
 
-def _outputs(stops: NDArray[np.int64], num_samples: list[int]) -> NDArray[np.int64]:
-    counts = np.array(num_samples, np.int64)
-    ends = counts.cumsum()
-    outputs: NDArray[np.int64] = np.arange(ends[-1]) + np.repeat(stops - ends, counts)
-    return outputs
-
-
-def _int32(values: object) -> Tensor:
-    return torch.from_numpy(np.asarray(values, np.int32))
+def _outputs(stops: NDArray[np.int32], num_samples: list[int]) -> Tensor:
+    counts = np.array(num_samples, np.int32)
+    ends = counts.cumsum(dtype=np.int32)
+    return torch.from_numpy(np.arange(ends[-1], dtype=np.int32) + np.repeat(stops - ends, counts))
 
 
 class Decoder(Protocol):
@@ -171,7 +171,7 @@ def _row_samples(row: Row, drawn: Iterator[SampledToken | RowFault]) -> RowSampl
     logprobs: list[SampledLogprobs] = []
     for each in samples:
         if isinstance(each, RowFault):
-            if drafts[: len(tokens)] == tuple(tokens):
+            if list(drafts[: len(tokens)]) == tokens:
                 return each, ()
             tokens.append(0)
             continue

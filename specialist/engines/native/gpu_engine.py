@@ -222,6 +222,8 @@ class GpuEngine(NativeEngine):
         stacks = [self._stack(row.sequence.request) for row in step.rows]
         heat, noise = [each for each, _ in draws], [each for _, each in draws]
         logits, arriving = self._gpu.launch_batch(batch, stacks, heat, noise)
+        for row in step.rows:  # the commit needs these keys: they are computed while the GPU computes
+            row.sequence.chain.keys((row.stop - row.num_drafts) // row.table.block_size)
         found = self._sample_changed(logits, changed)
         return [
             found[place] if place in changed else _fault(peak, is_changed=False) or SampledToken(token, None)

@@ -331,7 +331,7 @@ class SimEngine:
             states.append(state)
             if position >= first_sample:
                 drafts = row.tokens[len(row.tokens) - row.num_drafts :][: len(sampled)]
-                if drafts != tuple(sampled):
+                if list(drafts) != sampled:
                     sampled.append(0)  # nothing counts after a wrong draft
                     continue
                 allowed = None if guide is None else guide.allowed(row.sequence.generated, drafts)
