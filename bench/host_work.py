@@ -60,8 +60,8 @@ class InstantDecoder:
         self._stamps = stamps
 
     def launch(self, rows: DecodeRows) -> "InstantTokens":
-        self._inputs.send(rows, rows.count, BLOCK_SIZE)
-        return InstantTokens(self._drawn, rows.count, self._stamps)
+        self._inputs.send(rows, rows.num_rows, BLOCK_SIZE)
+        return InstantTokens(self._drawn, rows.num_rows, self._stamps)
 
     def enter_thread(self) -> None: ...
 

@@ -303,7 +303,8 @@ class Scheduler:
         """Raises RequestRefused if the request could never run here. Only `submit` checks the token ids."""
         if request.request_id in self.ledger.live:
             raise InvalidRequestField("request_id", f"{request.request_id!r} is already live")
-        if differences := replace(request.lane, adapters=()).differences(self.config.lane):
+        own = self.config.lane
+        if request.lane != own and (differences := replace(request.lane, adapters=()).differences(own)):
             raise LaneMismatch(differences)
         num_blocks = self.pool.blocks_for(len(request.prompt) + 1)
         if num_blocks > self.pool.capacity:

@@ -1,6 +1,7 @@
 """The integers of a launched decode step, and how they reach the device."""
 
 from collections.abc import Sequence
+from operator import is_
 
 import numpy as np
 import torch
@@ -21,10 +22,12 @@ class DecodeInputs:
     def __init__(self, most_blocks: int, device: torch.device) -> None:
         size = _TABLES_AT + MOST_ROWS * most_blocks
         pinned = device.type == "cuda"
-        self._staged = [_Staged(torch.zeros(size, dtype=torch.int32, pin_memory=pinned)) for _ in range(_RING)]
-        self._turn = 0
-        self._written = _WrittenTables(most_blocks)
         self._all = torch.zeros(size, dtype=torch.int32, device=device)
+        memory = [torch.zeros(size, dtype=torch.int32, pin_memory=pinned) for _ in range(_RING)]
+        self._staged = [_Staged(each, self._all) for each in memory]
+        self._turn = 0
+        self._columns = _WrittenColumns()
+        self._tables = _WrittenTables(most_blocks)
         self.widths = self._all[:1]
         columns = self._all[_HEADER:_TABLES_AT].view(-1, MOST_ROWS)
         self.tokens, self.sources, self.positions = columns[:_INTEGERS]
@@ -34,31 +37,63 @@ class DecodeInputs:
     def send(self, rows: DecodeRows, bucket: int, block_size: int) -> None:
         """Copy the rows to the device, followed by padding rows that use block 0."""
         self._turn = (self._turn + 1) % _RING
-        staged, count = self._staged[self._turn], rows.count
+        staged, count = self._staged[self._turn], rows.num_rows
         used = [position // block_size + 1 for position in rows.positions]
         width = max(used)
+        staged.resize(bucket, width)
         staged.numbers[0] = width
-        staged.integers[:, :count] = rows.tokens, rows.sources, rows.positions
-        staged.integers[:, count:bucket] = _PADDING
-        staged.floats[:, :count] = rows.temperatures, rows.uniforms
-        staged.floats[:, count:bucket] = 0
-        stop = _TABLES_AT + bucket * width
-        tables = staged.numbers[_TABLES_AT:stop].reshape(bucket, width)
-        tables[:count] = self._written.update(rows.blocks, used)[:, :width]
-        tables[count:] = 0
-        self._all[:stop].copy_(staged.memory[:stop], non_blocking=True)
-
-
-_PADDING = np.array([[0], [-1], [0]], np.int32)  # token, source and position of a padding row
+        staged.columns[:] = self._columns.update(rows, bucket)
+        staged.tables[:count] = self._tables.update(rows.blocks, used)[:count, :width]
+        staged.tables[count:] = 0
+        staged.target.copy_(staged.source, non_blocking=True)
 
 
 class _Staged:
     """One of the buffers on the host, and its parts."""
 
-    def __init__(self, memory: Tensor) -> None:
-        self.memory, self.numbers = memory, memory.numpy()
-        columns = self.numbers[_HEADER:_TABLES_AT].reshape(-1, MOST_ROWS)
-        self.integers, self.floats = columns[:_INTEGERS], columns[_INTEGERS:].view(np.float32)
+    def __init__(self, memory: Tensor, device_memory: Tensor) -> None:
+        self._memory, self._device_memory = memory, device_memory
+        self.numbers: NDArray[np.int32] = memory.numpy()
+        self.columns = self.numbers[_HEADER:_TABLES_AT]
+        self._shape = 0, 0
+        self.resize(1, 1)
+
+    def resize(self, bucket: int, width: int) -> None:
+        """Let it have tables of so many rows and blocks."""
+        if self._shape == (bucket, width):
+            return
+        self._shape = bucket, width
+        stop = _TABLES_AT + bucket * width
+        self.tables = self.numbers[_TABLES_AT:stop].reshape(bucket, width)
+        self.source, self.target = self._memory[:stop], self._device_memory[:stop]
+
+
+_PADDING = 0, -1, 0, 0.0, 0.0  # token, source, position, temperature and uniform number of a padding row
+
+
+class _WrittenColumns:
+    """The columns of the rows that were sent last, and of padding rows. A column that is the same object as before is
+    not written again."""
+
+    def __init__(self) -> None:
+        self._numbers = np.zeros((_INTEGERS + _FLOATS) * MOST_ROWS, np.int32)
+        columns = self._numbers.reshape(-1, MOST_ROWS)
+        self._columns = [*columns[:_INTEGERS], *columns[_INTEGERS:].view(np.float32)]
+        self._sizes = 0, 0
+        self._held: tuple[object, ...] = _PADDING
+
+    def update(self, rows: DecodeRows, bucket: int) -> NDArray[np.int32]:
+        count = rows.num_rows
+        if self._sizes != (count, bucket):
+            self._sizes, self._held = (count, bucket), _PADDING
+            for column, value in zip(self._columns, _PADDING, strict=True):
+                column[count:bucket] = value
+        columns = rows.tokens, rows.sources, rows.positions, rows.temperatures, rows.uniforms
+        for column, values, held in zip(self._columns, columns, self._held, strict=True):
+            if values is not held:
+                column[:count] = values
+        self._held = columns
+        return self._numbers
 
 
 class _WrittenTables:
@@ -69,13 +104,17 @@ class _WrittenTables:
         self._tables = np.zeros((MOST_ROWS, most_blocks), np.int32)
         self._blocks: list[Sequence[int]] = [()] * MOST_ROWS  # those that each row was written from
         self._used = [0] * MOST_ROWS  # how many of them
+        self._sent: tuple[Sequence[Sequence[int]], Sequence[int]] = (), ()
 
     def update(self, blocks: Sequence[Sequence[int]], used: Sequence[int]) -> NDArray[np.int32]:
         """Return the tables of these rows, of each of which the first `used` blocks count."""
+        sent, self._sent = self._sent, (blocks, used)
+        if used == sent[1] and all(map(is_, blocks, sent[0])):
+            return self._tables
         held, lengths = self._blocks, self._used
         for row, (mine, stop) in enumerate(zip(blocks, used, strict=True)):
             start = lengths[row] if mine is held[row] else 0
             if start < stop:
                 self._tables[row, start:stop] = mine[start:stop]
                 held[row], lengths[row] = mine, stop
-        return self._tables[: len(blocks)]
+        return self._tables

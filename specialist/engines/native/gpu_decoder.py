@@ -295,7 +295,7 @@ class GpuDecoder(TorchDecoder):
     def launch(self, rows: DecodeRows) -> Drawn:
         """Start a decode step of at most `most_rows` rows, and return before it ends."""
         self._run_decode(rows)
-        return self._draws.fetch(rows.count)
+        return self._draws.fetch(rows.num_rows)
 
     @torch.inference_mode()
     def redraw(self, rows: Sequence[Shaped | None]) -> Drawn:
@@ -307,7 +307,7 @@ class GpuDecoder(TorchDecoder):
         return next(bucket for bucket in self._buckets if bucket >= num_rows)
 
     def _run_decode(self, rows: DecodeRows) -> None:
-        bucket = self._bucket(rows.count)
+        bucket = self._bucket(rows.num_rows)
         placed = self._place(rows.adapters)
         self._inputs.send(rows, bucket, self.block_size)
         self._graphs.replay(GraphName("decode", bucket, self._send_pages(placed)))

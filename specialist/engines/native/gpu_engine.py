@@ -43,9 +43,8 @@ class DecodeRow(NamedTuple):
     shaped: Shaped | None = None  # if more than the temperature matters
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeRows:
-    """The rows of a decode step, in columns, as in DecodeRow."""
+class DecodeRows(NamedTuple):
+    """The rows of a decode step, in columns, as in DecodeRow. A column never changes."""
 
     tokens: Sequence[int]
     sources: Sequence[int]
@@ -61,7 +60,7 @@ class DecodeRows:
         return cls(*zip(*rows, strict=True))
 
     @property
-    def count(self) -> int:
+    def num_rows(self) -> int:
         return len(self.tokens)
 
 
@@ -123,14 +122,8 @@ class _Rows(NamedTuple):
     starts: tuple[int, ...]
     tokens: tuple[tuple[int, ...], ...]  # one each
 
-    @classmethod
-    def of(cls, rows: Sequence[Row]) -> "_Rows":
-        return cls(*tuple(zip(*rows, strict=True))[:4])
-
     def at(self, places: list[int]) -> "_Rows":
         """Return the rows at these places."""
-        if places == list(range(len(self.sequences))):
-            return self
         sequences, tables, starts, tokens = self
         return _Rows(
             tuple([sequences[place] for place in places]),
@@ -150,6 +143,10 @@ class _Fixed(NamedTuple):
     drawing: tuple[int, ...]  # the rows with a temperature
     shaped: tuple[int, ...]  # the rows without a guide in whose draws more than the temperature matters
     guided: tuple[int, ...]  # the rows with a guide
+    least_total: int  # the fewest tokens that one of them may have
+    in_order: tuple[int, ...]  # the number of each row
+    zeros: tuple[int, ...]
+    nothing: tuple[None, ...]
 
 
 class _Launched(NamedTuple):
@@ -169,8 +166,9 @@ class GpuEngine(NativeEngine):
         super().__init__(decoder, adapters, slots)
         self._gpu = decoder
         self._ahead: _Launched | None = None
-        self._tokens: dict[Tracked, tuple[int, ...] | RowFault] = {}  # what the last plain decode step drew
-        self._fixed = _Fixed((), {}, (), (), (), (), ())  # of the sequences that were launched last
+        self._drawn: tuple[tuple[Tracked, ...], tuple[tuple[int, ...] | RowFault, ...]] = (), ()
+        """The sequences of the last plain decode step, and what it drew for them."""
+        self._fixed = self._fix(())  # of the sequences that were launched last
         # Whether the last step was a plain decode step. The first one after another kind of step launches none ahead:
         # that step has overwritten the drawn tokens, and often a chunk of a prompt comes next, which would wait for it.
         self._is_decoding = False
@@ -182,7 +180,8 @@ class GpuEngine(NativeEngine):
         if self._thread != get_ident():
             self._thread = get_ident()
             self._gpu.enter_thread()
-        if not self._is_plain_decode(step):
+        rows = self._plain_decode(step)
+        if rows is None:
             self._is_decoding = False
             self._num_others += 1
             if self._ahead is not None and (self._ahead.guided or self._num_others > _MOST_OTHERS):
@@ -190,7 +189,6 @@ class GpuEngine(NativeEngine):
                 self._ahead = None
             return super().run(step)
         self._num_others = 0
-        rows = _Rows.of(step.rows)
         launched = self._take(rows)
         drawn, faults = self._follow_guides(step.rows, launched)
         was_decoding, self._is_decoding = self._is_decoding, True
@@ -206,7 +204,7 @@ class GpuEngine(NativeEngine):
                 faults.get(seq) or _fault(peak, is_changed=not _is_unchanged(seq.request)) or token
                 for seq, token, peak in each
             )
-        self._tokens = dict(zip(rows.sequences, sampled, strict=True))
+        self._drawn = rows.sequences, sampled
         return (Completion(step, StepOutcome(sampled)),)
 
     def _draw(self, step: Step, batch: StepBatch) -> list[SampledToken | RowFault]:
@@ -263,13 +261,19 @@ class GpuEngine(NativeEngine):
             self._gpu.forget()
         super().discard(undone)
 
-    def _is_plain_decode(self, step: Step) -> bool:
+    def _plain_decode(self, step: Step) -> _Rows | None:
+        """Return the rows if each has one token and draws the next one as decode steps do."""
         if step.mode != "decode" or len(step.rows) > self._gpu.most_rows:
-            return False
-        return all(
-            row.num_samples == 1 and (row.sequence in self._fixed.places or self._is_simple(row.sequence.request))
-            for row in step.rows
-        )
+            return None
+        *columns, _, nums_samples = zip(*step.rows, strict=True)
+        rows, known = _Rows(*columns), self._fixed
+        if not all(nums_samples):  # part of a prompt
+            return None
+        if rows.sequences == known.sequences or all(
+            seq in known.places or self._is_simple(seq.request) for seq in rows.sequences
+        ):
+            return rows
+        return None
 
     def _is_simple(self, request: Request) -> bool:
         if request.hidden_sum is not None:
@@ -281,7 +285,7 @@ class GpuEngine(NativeEngine):
         ahead, self._ahead = self._ahead, None
         if ahead is None or not self._is_predicted(rows, ahead):
             self.num_misses += 1
-            return self._launch(rows, [-1] * len(rows.sequences))
+            return self._launch(rows, None)
         self.num_hits += 1
         if ahead.spare:
             each = zip(rows.sequences, rows.tables, rows.starts, strict=True)
@@ -296,10 +300,13 @@ class GpuEngine(NativeEngine):
 
     def _is_predicted(self, rows: _Rows, ahead: _Launched) -> bool:
         """Whether the launch computes all of these rows, with the tokens that were drawn for them."""
-        if not all(map(ahead.places.__contains__, rows.sequences)):
-            return False
-        mine = ahead.rows.at([ahead.places[seq] for seq in rows.sequences])
-        drawn = tuple(map(self._tokens.get, rows.sequences))
+        mine, (sequences, drawn) = ahead.rows, self._drawn
+        if rows.sequences != mine.sequences:
+            if not all(map(ahead.places.__contains__, rows.sequences)):
+                return False
+            mine = mine.at([ahead.places[seq] for seq in rows.sequences])
+        if rows.sequences != sequences:
+            drawn = tuple(map(dict(zip(sequences, drawn, strict=True)).get, rows.sequences))
         return mine.tables == rows.tables and mine.starts == rows.starts and drawn == rows.tokens
 
     def _follow_guides(self, rows: Sequence[Row], launched: _Launched) -> tuple[Arriving, dict[Tracked, RowFault]]:
@@ -321,18 +328,23 @@ class GpuEngine(NativeEngine):
 
     def _launch_ahead(self, rows: _Rows, launched: _Launched) -> _Launched | None:
         """Launch the decode step after that of `rows`, whose tokens `launched` draws. Return None if no row follows."""
-        each = enumerate(zip(rows.sequences, rows.starts, strict=True))
-        following = rows.at([row for row, (seq, start) in each if start + 2 < seq.max_total_tokens])
-        if not following.sequences:
-            return None
-        ahead = following._replace(starts=tuple([start + 1 for start in following.starts]))
-        return self._launch(ahead, [launched.places[seq] for seq in ahead.sequences])
+        following, fixed = rows, self._fixed
+        if rows.sequences != fixed.sequences or max(rows.starts) + 2 >= fixed.least_total:
+            each = enumerate(zip(rows.sequences, rows.starts, strict=True))
+            following = rows.at([row for row, (seq, start) in each if start + 2 < seq.max_total_tokens])
+            if not following.sequences:
+                return None
+        starts = tuple([start + 1 for start in following.starts])
+        sources = fixed.in_order
+        if following.sequences != launched.rows.sequences:
+            sources = tuple([launched.places[seq] for seq in following.sequences])
+        return self._launch(_Rows(following.sequences, following.tables, starts, following.tokens), sources)
 
-    def _launch(self, rows: _Rows, sources: Sequence[int]) -> _Launched:
-        """`sources`: for each row, that of the launch before whose token it takes, or -1."""
+    def _launch(self, rows: _Rows, sources: Sequence[int] | None) -> _Launched:
+        """`sources`: for each row, that of the launch before whose token it takes. None: the host knows all tokens."""
         if self._fixed.sequences != rows.sequences:
             self._fixed = self._fix(rows.sequences)
-        fixed, count = self._fixed, len(rows.sequences)
+        fixed = self._fixed
         blocks = [table.block_ids for table in rows.tables]
         size = rows.tables[0].block_size
         spare = [
@@ -341,27 +353,38 @@ class GpuEngine(NativeEngine):
         for row in spare:
             blocks[row] = blocks[row][:]
             blocks[row].append(self._gpu.spare_block(row))
-        uniforms, shaped = [0.0] * count, list[Shaped | None]([None] * count)
-        for row in fixed.drawing:
-            uniforms[row] = uniform(rows.sequences[row].request.seed, rows.starts[row] + 1)
-        for row in fixed.shaped:
-            seq = rows.sequences[row]
-            shaped[row] = shaped_of(seq.request, uniforms[row], seq.chain.view(), seq)
-        tokens = [token for (token,) in rows.tokens]
+        uniforms, shaped = self._noise(rows) if fixed.drawing or fixed.shaped else (fixed.zeros, fixed.nothing)
+        tokens: Sequence[int] = fixed.zeros
+        if sources is None:
+            tokens, sources = [token for (token,) in rows.tokens], (-1,) * len(rows.tokens)
         inputs = DecodeRows(tokens, sources, rows.starts, blocks, fixed.temperatures, uniforms, fixed.adapters, shaped)
         return _Launched(rows, fixed.places, spare, fixed.guided, self._gpu.launch(inputs))
 
+    def _noise(self, rows: _Rows) -> tuple[Sequence[float], Sequence[Shaped | None]]:
+        """Return the uniform number of each row, and how the distributions of some change."""
+        uniforms, shaped = [0.0] * len(rows.starts), list[Shaped | None](self._fixed.nothing)
+        for row in self._fixed.drawing:
+            uniforms[row] = uniform(rows.sequences[row].request.seed, rows.starts[row] + 1)
+        for row in self._fixed.shaped:
+            seq = rows.sequences[row]
+            shaped[row] = shaped_of(seq.request, uniforms[row], seq.chain.view(), seq)
+        return uniforms, shaped
+
     def _fix(self, sequences: tuple[Tracked, ...]) -> _Fixed:
-        requests = [seq.request for seq in sequences]
+        requests, count = [seq.request for seq in sequences], len(sequences)
         temperatures = tuple([request.sampling.temperature for request in requests])
         return _Fixed(
             sequences,
-            dict(zip(sequences, range(len(sequences)), strict=True)),
+            dict(zip(sequences, range(count), strict=True)),
             temperatures,
             tuple([self._stack(request) for request in requests]),
             tuple([row for row, temperature in enumerate(temperatures) if temperature]),
             tuple([row for row, each in enumerate(requests) if each.guide is None and not is_plain(each.sampling)]),
             tuple([row for row, each in enumerate(requests) if each.guide is not None]),
+            min((seq.max_total_tokens for seq in sequences), default=0),
+            tuple(range(count)),
+            (0,) * count,
+            (None,) * count,
         )
 
 
