@@ -333,9 +333,11 @@ class Ledger:
         if not self._is_complete(outcome, step):
             return self._roll_back_all(step, StepFailure(f"some of the {len(step.rows)} rows have no result"))
         rollbacks = []
-        logprobs = outcome.logprobs or ((),) * len(step.rows)
-        for row, sampled, likely in zip(step.rows, outcome.sampled, logprobs, strict=True):
+        rows, logprobs = step.rows, outcome.logprobs or ((),) * len(step.rows)
+        for row, sampled, likely in zip(rows, outcome.sampled, logprobs, strict=True):
             try:
+                if self._go_on(row, sampled, likely):
+                    continue
                 rollback = self._advance(row, sampled, likely)
             except InvariantViolation:
                 raise
@@ -351,6 +353,32 @@ class Ledger:
         if not isinstance(outcome, StepOutcome) or not isinstance(outcome.sampled, tuple):
             return False
         return len(outcome.sampled) == len(step.rows) and len(outcome.logprobs) in (0, len(step.rows))
+
+    def _go_on(self, row: Row, sampled: tuple[int, ...] | RowFault, logprobs: tuple[SampledLogprobs, ...]) -> bool:
+        """Do what `_advance` does for a decode row whose answer goes on, in less time. Return False for other rows."""
+        seq, table, start, _, num_drafts, num_samples = row
+        request, num_tokens = seq.request, seq.num_tokens
+        if (
+            start + num_samples != num_tokens  # a chunk
+            or num_drafts
+            or not isinstance(sampled, tuple)
+            or len(sampled) != 1
+            or sampled[0] in request.stop_ids
+            or num_tokens + 1 >= seq.max_total_tokens
+            or num_tokens == len(request.prompt)  # its first deadline may count
+            or seq.finish_reason is not None
+            or seq.suspect
+            or seq.state is not None
+            or request.guide is not None
+        ):
+            return False
+        seq.num_scheduled = 0
+        seq.chain.extend(sampled)
+        seq.num_tokens, seq.num_computed = num_tokens + 1, num_tokens
+        if num_tokens % table.block_size == 0:
+            self.pool.register(table, seq.chain, num_tokens)
+        self.events.append(Emitted(request.request_id, sampled, logprobs and logprobs[:1]))
+        return True
 
     def _advance(
         self, row: Row, sampled: tuple[int, ...] | RowFault, logprobs: tuple[SampledLogprobs, ...] = ()

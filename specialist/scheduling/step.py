@@ -165,7 +165,7 @@ class Step:
 
     @cached_property
     def mode(self) -> Mode:
-        if all(len(row.tokens) == 1 for row in self.rows):
+        if max([len(row.tokens) for row in self.rows]) == 1:
             return "decode"
         if all(len(row.tokens) == 1 + row.num_drafts for row in self.rows):
             return "spec_verify"
@@ -173,11 +173,13 @@ class Step:
 
     @cached_property
     def num_tokens(self) -> int:
-        return sum(len(row.tokens) for row in self.rows)
+        return sum([len(row.tokens) for row in self.rows])
 
     @cached_property
     def num_pairs(self) -> int:
         """Pairs of a token and one that it attends to, if every token counts as the last of its row."""
+        if self.mode == "decode":
+            return sum([row.start for row in self.rows]) + len(self.rows)
         return sum(len(tokens) * (start + len(tokens)) for _, _, start, tokens, _, _ in self.rows)
 
 
@@ -292,7 +294,8 @@ class RowBuilder:
         growing = {}
         for seq in seqs:
             num_tokens = seq.num_tokens + len(drafts.get(seq, ())) if drafts else seq.num_tokens
-            missing = num_tokens - len(seq.running_table().block_ids) * size
+            table = seq.running_table() if seq.table is None else seq.table
+            missing = num_tokens - len(table.block_ids) * size
             if missing > 0:
                 growing[seq] = -(-missing // size)
         return growing
@@ -316,9 +319,11 @@ class RowBuilder:
             self._pool.grow(seq.running_table(), seq.num_tokens)
         rows = []
         for seq in seqs:
-            start = seq.num_computed
+            start, table = seq.num_computed, seq.table
             seq.num_scheduled = 1
-            rows.append(Row(seq, seq.running_table(), start, (seq.chain.view()[start],), 0, 1))
+            rows.append(
+                Row(seq, seq.running_table() if table is None else table, start, (seq.chain.view()[start],), 0, 1)
+            )
         return rows
 
 
