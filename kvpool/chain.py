@@ -65,6 +65,10 @@ class TokenChain:
         except (OverflowError, TypeError) as error:
             raise _not_tokens(error) from error
 
+    @property
+    def last(self) -> int:
+        return self._tokens[-1]
+
     def tokens(self, start: int, stop: int) -> tuple[int, ...]:
         if stop - start == 1:
             return (self._tokens[start],)

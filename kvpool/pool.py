@@ -259,6 +259,12 @@ class BlockPool:
         self.counters.reads += reads
         self.counters.writes += writes
 
+    def count_tokens(self, positions: Collection[int]) -> None:
+        """Do the same for a step that computes one token in each table, at these positions."""
+        size = self.block_size
+        self.counters.reads += sum([position // size for position in positions]) + len(positions)
+        self.counters.writes += len(positions)
+
     def check(self) -> None:
         """Check every invariant and raise InvariantViolation if one is broken. Takes time linear in the pool's size."""
         check_pool(self.blocks, self.free, self.index, self.tables.values())

@@ -1,14 +1,14 @@
 """The ledger makes every state change of a sequence, and each change leaves the pool consistent."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Literal
 
-from admission.policy import DecodeTurns, PrefillTurns
-from kvpool import AdmissionPlan, BlockKey, BlockPool, InvariantViolation
+from kvpool import AdmissionPlan, BlockKey, BlockPool, BlockTable, InvariantViolation
 from specialist.scheduling.sequence import (
     FinishReason,
     Request,
+    RunningSet,
     SampledLogprobs,
     Sequence,
     SequenceState,
@@ -25,6 +25,7 @@ from specialist.scheduling.step import (
     Event,
     Finished,
     Outcome,
+    PlainRows,
     Preempted,
     Rollback,
     Row,
@@ -202,57 +203,6 @@ class Hybrid(PureAttention):
         self.num_snapshot_bytes -= self.snapshots.pop(key).nbytes
 
 
-class RunningSet:
-    """The sequences that hold blocks, by the kind of their next row: a chunk of the prompt, a decode row or, for a
-    sequence suspected of causing a failed step, a row that runs alone."""
-
-    def __init__(self, age_bound: int) -> None:
-        self._members: dict[Sequence, None] = {}
-        self.to_prefill: PrefillTurns[Sequence] = PrefillTurns(age_bound)
-        self.to_decode: DecodeTurns[Sequence] = DecodeTurns(age_bound)
-        self.suspects: dict[Sequence, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __iter__(self) -> Iterator[Sequence]:
-        """Iterate in order of admission."""
-        return iter(self._members)
-
-    def __contains__(self, seq: Sequence) -> bool:
-        return seq in self._members
-
-    def copy(self) -> tuple[Sequence, ...]:
-        """Return the members. Any thread may call this, because Python copies a dict without switching threads."""
-        return tuple(self._members)
-
-    def add(self, seq: Sequence) -> None:
-        self._members[seq] = None
-        self._file(seq)
-
-    def discard(self, seq: Sequence) -> None:
-        if self._members.pop(seq, seq) is None:
-            self._unfile(seq)
-
-    def refile(self, seq: Sequence) -> None:
-        """Update which kind of row the sequence needs next."""
-        self._unfile(seq)
-        self._file(seq)
-
-    def _file(self, seq: Sequence) -> None:
-        if seq.suspect:
-            self.suspects[seq] = None
-        elif seq.prefilling:
-            self.to_prefill.add(seq)
-        else:
-            self.to_decode.add(seq)
-
-    def _unfile(self, seq: Sequence) -> None:
-        self.to_prefill.discard(seq)
-        self.to_decode.discard(seq)
-        self.suspects.pop(seq, None)
-
-
 _REMEMBERED = 4  # conversation blocks to remember per block of the pool, to distinguish evicted blocks from new ones
 
 
@@ -334,15 +284,17 @@ class Ledger:
             return self._roll_back_all(step, StepFailure(f"some of the {len(step.rows)} rows have no result"))
         rollbacks = []
         rows, logprobs = step.rows, outcome.logprobs or ((),) * len(step.rows)
-        for row, sampled, likely in zip(rows, outcome.sampled, logprobs, strict=True):
+        tables = rows.tables if isinstance(rows, PlainRows) else None
+        each = zip(step.sequences, outcome.sampled, logprobs, strict=True)
+        for place, (seq, sampled, likely) in enumerate(each):
             try:
-                if self._go_on(row, sampled, likely):
+                if tables is not None and self._go_on(seq, tables[place], sampled, likely):
                     continue
-                rollback = self._advance(row, sampled, likely)
+                rollback = self._advance(rows[place], sampled, likely)
             except InvariantViolation:
                 raise
             except Exception as error:  # a state that cannot settle ends only its own sequence
-                rollback = self._roll_back(row, f"{type(error).__name__}: {error}")
+                rollback = self._roll_back(rows[place], f"{type(error).__name__}: {error}")
             if rollback is not None:
                 rollbacks.append(rollback)
         return rollbacks
@@ -354,28 +306,31 @@ class Ledger:
             return False
         return len(outcome.sampled) == len(step.rows) and len(outcome.logprobs) in (0, len(step.rows))
 
-    def _go_on(self, row: Row, sampled: tuple[int, ...] | RowFault, logprobs: tuple[SampledLogprobs, ...]) -> bool:
-        """Do what `_advance` does for a decode row whose answer goes on, in less time. Return False for other rows."""
-        seq, table, start, _, num_drafts, num_samples = row
+    def _go_on(
+        self,
+        seq: Sequence,
+        table: BlockTable,
+        sampled: tuple[int, ...] | RowFault,
+        logprobs: tuple[SampledLogprobs, ...],
+    ) -> bool:
+        """Do what `_advance` does, in less time, for a plain row whose answer goes on. Return False for others."""
         request, num_tokens = seq.request, seq.num_tokens
         if (
-            start + num_samples != num_tokens  # a chunk
-            or num_drafts
-            or not isinstance(sampled, tuple)
+            not isinstance(sampled, tuple)
             or len(sampled) != 1
             or sampled[0] in request.stop_ids
             or num_tokens + 1 >= seq.max_total_tokens
-            or num_tokens == len(request.prompt)  # its first deadline may count
+            or num_tokens == len(request.prompt)  # its first deadline may end
+            or request.guide is not None
+            or seq.state is not None
             or seq.finish_reason is not None
             or seq.suspect
-            or seq.state is not None
-            or request.guide is not None
         ):
             return False
         seq.num_scheduled = 0
         seq.chain.extend(sampled)
         seq.num_tokens, seq.num_computed = num_tokens + 1, num_tokens
-        if num_tokens % table.block_size == 0:
+        if num_tokens % self.pool.block_size == 0:
             self.pool.register(table, seq.chain, num_tokens)
         self.events.append(Emitted(request.request_id, sampled, logprobs and logprobs[:1]))
         return True

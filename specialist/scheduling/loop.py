@@ -18,7 +18,7 @@ from specialist.engines.base import Engine
 from specialist.engines.sim.engine import CostModel, cost_model_from_json
 from specialist.scheduling.scheduler import Scheduler, StepLoop, turn_stack
 from specialist.scheduling.sequence import FinishReason, Request
-from specialist.scheduling.step import Admitted, Emitted, Event, Finished, Preempted, Step
+from specialist.scheduling.step import Admitted, Emitted, Event, Finished, PlainRows, Preempted, Step
 
 
 class CommittedStep(NamedTuple):
@@ -80,9 +80,10 @@ class StepReporter:
         since = step.started_at if self._ended_at is None else self._ended_at
         shape = step_shape(step, switched=step.adapters != self._adapters)
         self._adapters = step.adapters
-        keys = tuple(row.sequence.request.request_id for row in step.rows)
+        keys = tuple([seq.request.request_id for seq in step.sequences])
+        chunks = () if isinstance(step.rows, PlainRows) else step.rows
         prompts_left = tuple(
-            (row.sequence.request.request_id, row.sequence.remaining) for row in step.rows if not row.num_samples
+            (row.sequence.request.request_id, row.sequence.remaining) for row in chunks if not row.num_samples
         )
         return CommittedStep(shape, now - since, keys, prompts_left, step_pace(self._scheduler))
 

@@ -32,6 +32,7 @@ from specialist.scheduling.step import (
     Event,
     FixedBudget,
     Outcome,
+    PlainRows,
     PrefillBudget,
     Proposer,
     Rollback,
@@ -156,7 +157,7 @@ class Scheduler:
         except Exception as error:  # an engine that cannot hold the state loses only this request
             self.ledger.finish(head, "error", f"{type(error).__name__}: {error}")
 
-    def _next_rows(self) -> list[Row]:
+    def _next_rows(self) -> list[Row] | PlainRows:
         """Return the rows of the next step. In order of preference: decode rows that are due after a chunk, a suspect
         alone, a chunk if it is not held back, other decode rows."""
         running = self.running
@@ -210,7 +211,7 @@ class Scheduler:
                 self.budget.observe(*self._computed)
             self._num_chunked, self._computed = 0, (0, 0.0)
 
-    def _decode_rows(self, seqs: list[Sequence]) -> list[Row]:
+    def _decode_rows(self, seqs: list[Sequence]) -> list[Row] | PlainRows:
         """Build a decode row for each of these sequences, which have the same adapter stack. If the pool is full,
         drafts are dropped first, then sequences are preempted."""
         if not seqs:
@@ -236,15 +237,19 @@ class Scheduler:
         self._num_preempted += 1
         self.ledger.preempt(victim, cause, beneficiary)
 
-    def _launch(self, rows: list[Row], began: float) -> Step:
+    def _launch(self, rows: list[Row] | PlainRows, began: float) -> Step:
         self._count_turn(rows)
         self.num_steps += 1
-        self.pool.count_traffic([(start, start + len(tokens)) for _, _, start, tokens, _, _ in rows])
-        step = Step(self.num_steps, rows[0].sequence.stack, tuple(rows), self._num_preempted, began)
+        if isinstance(rows, PlainRows):
+            self.pool.count_tokens(rows.starts)
+        else:
+            self.pool.count_traffic([(row.start, row.stop) for row in rows])
+        kept = rows if isinstance(rows, PlainRows) else tuple(rows)
+        step = Step(self.num_steps, rows[0].sequence.stack, kept, self._num_preempted, began)
         self.in_flight, self._num_preempted = step, 0
         return step
 
-    def _count_turn(self, rows: list[Row]) -> None:
+    def _count_turn(self, rows: list[Row] | PlainRows) -> None:
         first = rows[0].sequence
         if first.suspect:
             return  # not a turn: the other sequences are still owed their steps

@@ -7,7 +7,7 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from admission.policy import is_urgent, rank_request
+from admission.policy import DecodeTurns, PrefillTurns, is_urgent, rank_request
 from kvpool import BlockTable, InvariantViolation, TokenChain
 from octet.clock import earliest
 from octet.identity import Lane
@@ -338,3 +338,54 @@ class WaitingQueue:
         place = self._places.pop(seq, None)
         if place is not None:
             del self._sorted[bisect_left(self._sorted, (place,))]
+
+
+class RunningSet:
+    """The sequences that hold blocks, by the kind of their next row: a chunk of the prompt, a decode row or, for a
+    sequence suspected of causing a failed step, a row that runs alone."""
+
+    def __init__(self, age_bound: int) -> None:
+        self._members: dict[Sequence, None] = {}
+        self.to_prefill: PrefillTurns[Sequence] = PrefillTurns(age_bound)
+        self.to_decode: DecodeTurns[Sequence] = DecodeTurns(age_bound)
+        self.suspects: dict[Sequence, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """Iterate in order of admission."""
+        return iter(self._members)
+
+    def __contains__(self, seq: Sequence) -> bool:
+        return seq in self._members
+
+    def copy(self) -> tuple[Sequence, ...]:
+        """Return the members. Any thread may call this, because Python copies a dict without switching threads."""
+        return tuple(self._members)
+
+    def add(self, seq: Sequence) -> None:
+        self._members[seq] = None
+        self._file(seq)
+
+    def discard(self, seq: Sequence) -> None:
+        if self._members.pop(seq, seq) is None:
+            self._unfile(seq)
+
+    def refile(self, seq: Sequence) -> None:
+        """Update which kind of row the sequence needs next."""
+        self._unfile(seq)
+        self._file(seq)
+
+    def _file(self, seq: Sequence) -> None:
+        if seq.suspect:
+            self.suspects[seq] = None
+        elif seq.prefilling:
+            self.to_prefill.add(seq)
+        else:
+            self.to_decode.add(seq)
+
+    def _unfile(self, seq: Sequence) -> None:
+        self.to_prefill.discard(seq)
+        self.to_decode.discard(seq)
+        self.suspects.pop(seq, None)

@@ -3,12 +3,13 @@
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from math import inf
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, overload
 
 from kvpool import AdmissionPlan, BlockKey, BlockPool, BlockTable, TokenChain, as_tokens
 from specialist.scheduling.sequence import DraftSource, FinishReason, SampledLogprobs, Sequence
@@ -155,31 +156,84 @@ class Row(NamedTuple):
         return self.start + len(self.tokens)
 
 
+class PlainRows(Tokens[Row]):
+    """Rows without drafts in columns: each has the newest token of its sequence, and draws the next one. A Row is built
+    only where one is asked for."""
+
+    __slots__ = ("sequences", "starts", "tables", "tokens")
+
+    def __init__(
+        self,
+        sequences: tuple[Sequence, ...],
+        tables: tuple[BlockTable, ...],
+        starts: tuple[int, ...],
+        tokens: tuple[tuple[int, ...], ...],
+    ) -> None:
+        self.sequences = sequences
+        self.tables = tables
+        self.starts = starts
+        self.tokens = tokens  # one of each
+
+    @classmethod
+    def of(cls, rows: Tokens[Row]) -> "PlainRows":
+        return rows if isinstance(rows, cls) else cls(*tuple(zip(*rows, strict=True))[:4])
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Row, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> Row | tuple[Row, ...]:
+        if isinstance(place, slice):
+            return tuple(self)[place]
+        return Row(self.sequences[place], self.tables[place], self.starts[place], self.tokens[place], 0, 1)
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(Row, self.sequences, self.tables, self.starts, self.tokens, repeat(0), repeat(1))
+
+    def at(self, places: list[int]) -> "PlainRows":
+        """Return the rows at these places."""
+        return PlainRows(
+            tuple([self.sequences[place] for place in places]),
+            tuple([self.tables[place] for place in places]),
+            tuple([self.starts[place] for place in places]),
+            tuple([self.tokens[place] for place in places]),
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Step:
     number: int
     adapters: tuple[str, ...]  # the adapter stack that all rows share; empty if the engine mixes stacks
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...] | PlainRows
     num_preempted: int  # sequences preempted to make this step possible
     started_at: float  # before its drafts were guessed
 
     @cached_property
     def mode(self) -> Mode:
-        if max([len(row.tokens) for row in self.rows]) == 1:
+        if isinstance(self.rows, PlainRows) or all(len(row.tokens) == 1 for row in self.rows):
             return "decode"
         if all(len(row.tokens) == 1 + row.num_drafts for row in self.rows):
             return "spec_verify"
         return "prefill"
 
+    @property
+    def sequences(self) -> tuple[Sequence, ...]:
+        return self.rows.sequences if isinstance(self.rows, PlainRows) else tuple([row.sequence for row in self.rows])
+
     @cached_property
     def num_tokens(self) -> int:
-        return sum([len(row.tokens) for row in self.rows])
+        return len(self.rows) if self.mode == "decode" else sum(len(row.tokens) for row in self.rows)
 
     @cached_property
     def num_pairs(self) -> int:
         """Pairs of a token and one that it attends to, if every token counts as the last of its row."""
-        if self.mode == "decode":
-            return sum([row.start for row in self.rows]) + len(self.rows)
+        if isinstance(self.rows, PlainRows):
+            return sum(self.rows.starts) + len(self.rows)
         return sum(len(tokens) * (start + len(tokens)) for _, _, start, tokens, _, _ in self.rows)
 
 
@@ -313,18 +367,18 @@ class RowBuilder:
         seq.num_scheduled = len(tokens)
         return Row(seq, table, start, tokens, len(drafts), num_samples)
 
-    def plain_rows(self, seqs: list[Sequence], growing: Collection[Sequence]) -> list[Row]:
+    def plain_rows(self, seqs: list[Sequence], growing: Collection[Sequence]) -> PlainRows:
         """Build a row of the newest token of each sequence. `growing` are those that need a new block, in order."""
         for seq in growing:
             self._pool.grow(seq.running_table(), seq.num_tokens)
-        rows = []
         for seq in seqs:
-            start, table = seq.num_computed, seq.table
             seq.num_scheduled = 1
-            rows.append(
-                Row(seq, seq.running_table() if table is None else table, start, (seq.chain.view()[start],), 0, 1)
-            )
-        return rows
+        return PlainRows(
+            tuple(seqs),
+            tuple([seq.running_table() if seq.table is None else seq.table for seq in seqs]),
+            tuple([seq.num_computed for seq in seqs]),
+            tuple([(seq.chain.last,) for seq in seqs]),
+        )
 
 
 class PrefillBudget(Protocol):

@@ -190,7 +190,7 @@ class EngineThread:
             self._meter.record_idle()
         else:
             started_at = step.started_at
-            num_emitted = sum(len(event.tokens) for event in events if isinstance(event, Emitted))
+            num_emitted = sum([len(event.tokens) for event in events if isinstance(event, Emitted)])
             self._meter.record_step(step, num_emitted, ended_at - started_at)
             self.counters.count_step(step, num_emitted, ended_at - started_at)
         handled: list[Event] = []

@@ -1,7 +1,7 @@
 """Decode steps that run ahead of the scheduler change no token, whatever it decides in between."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from hashlib import sha256
 from random import Random
 from threading import Thread, get_ident
@@ -157,8 +157,7 @@ class Memory:
 
 
 def split(rows: DecodeRows) -> list[DecodeRow]:
-    columns = [getattr(rows, field.name) for field in fields(rows)]
-    return [DecodeRow(*each) for each in zip(*columns, strict=True)]
+    return [DecodeRow(*each) for each in zip(*rows, strict=True)]
 
 
 class Found(NamedTuple):

@@ -36,7 +36,7 @@ class StepBatch:
 
 def build_batch(step: Step, block_size: int) -> StepBatch:
     """Turn a step into tensors. Raises ValueError if a row has no block for one of its tokens."""
-    rows = step.rows
+    rows = tuple(step.rows)
     tokens = array("I")
     for row in rows:
         tokens.extend(row.tokens)
@@ -46,7 +46,7 @@ def build_batch(step: Step, block_size: int) -> StepBatch:
     query_start = np.concatenate(([0], lengths.cumsum()), dtype=np.int32)
     # index in T - start of the row in T + start of the row in its sequence
     positions = np.arange(len(tokens), dtype=np.int32) + np.repeat(starts - query_start[:-1], lengths)
-    tables = _padded_tables(step, -(-stops // block_size))
+    tables = _padded_tables(rows, -(-stops // block_size))
     blocks = positions // block_size
     first_of_table = np.arange(0, tables.size, tables.shape[1], dtype=np.int32)
     block_ids = tables.ravel().take(blocks + np.repeat(first_of_table, lengths))
@@ -71,13 +71,13 @@ def _staged(row: Row) -> RecurrentState:
     return state
 
 
-def _padded_tables(step: Step, num_blocks: NDArray[np.int32]) -> NDArray[np.int32]:
+def _padded_tables(rows: Sequence[Row], num_blocks: NDArray[np.int32]) -> NDArray[np.int32]:
     ids = array("i")
-    for row, count in zip(step.rows, num_blocks.tolist(), strict=True):
+    for row, count in zip(rows, num_blocks.tolist(), strict=True):
         ids.extend(row.table.block_ids[:count])
     if len(ids) != num_blocks.sum():
         raise ValueError(f"the step needs {num_blocks.sum()} blocks, but its tables have {len(ids)}")
-    tables = np.zeros((len(step.rows), num_blocks.max()), np.int32)
+    tables = np.zeros((len(rows), num_blocks.max()), np.int32)
     tables[np.arange(tables.shape[1]) < num_blocks[:, None]] = ids
     return tables
 

@@ -9,14 +9,12 @@ others, but draw again when their masks are known, before the step after them is
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf, isfinite
 from threading import get_ident
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from kvpool import BlockTable
 from specialist.adapters.adapter import Adapter
 from specialist.adapters.store import AdapterStore, DeviceSlots
 from specialist.engines.base import Completion
@@ -25,7 +23,7 @@ from specialist.engines.native.shaped_draw import Shaped, is_plain, shaped_of
 from specialist.ops.reference.sampling import SampledToken, SampleRow, logits_fault, sample, uniform
 from specialist.scheduling.sequence import Request, Sampling
 from specialist.scheduling.sequence import Sequence as Tracked
-from specialist.scheduling.step import Rollback, Row, RowFault, Step, StepOutcome
+from specialist.scheduling.step import PlainRows, Rollback, Row, RowFault, Step, StepOutcome
 
 _MOST_OTHERS = 2  # a launched step's tokens stay on the host until a few more steps have run
 
@@ -114,25 +112,6 @@ class AheadDecoder(Decoder, Protocol):
         """Count the tokens of all sequences anew: a step may have been undone."""
 
 
-class _Rows(NamedTuple):
-    """The rows of a plain decode step, in columns."""
-
-    sequences: tuple[Tracked, ...]
-    tables: tuple[BlockTable, ...]
-    starts: tuple[int, ...]
-    tokens: tuple[tuple[int, ...], ...]  # one each
-
-    def at(self, places: list[int]) -> "_Rows":
-        """Return the rows at these places."""
-        sequences, tables, starts, tokens = self
-        return _Rows(
-            tuple([sequences[place] for place in places]),
-            tuple([tables[place] for place in places]),
-            tuple([starts[place] for place in places]),
-            tuple([tokens[place] for place in places]),
-        )
-
-
 class _Fixed(NamedTuple):
     """What is the same in all steps of the same sequences."""
 
@@ -150,7 +129,7 @@ class _Fixed(NamedTuple):
 
 
 class _Launched(NamedTuple):
-    rows: _Rows  # their tokens count only if the host knew them
+    rows: PlainRows  # their tokens count only if the host knew them
     places: dict[Tracked, int]  # the row of each sequence
     spare: list[int]  # rows whose keys and values are in their spare blocks
     guided: tuple[int, ...]  # rows with a guide
@@ -261,26 +240,24 @@ class GpuEngine(NativeEngine):
             self._gpu.forget()
         super().discard(undone)
 
-    def _plain_decode(self, step: Step) -> _Rows | None:
+    def _plain_decode(self, step: Step) -> PlainRows | None:
         """Return the rows if each has one token and draws the next one as decode steps do."""
         if step.mode != "decode" or len(step.rows) > self._gpu.most_rows:
             return None
-        *columns, _, nums_samples = zip(*step.rows, strict=True)
-        rows, known = _Rows(*columns), self._fixed
-        if not all(nums_samples):  # part of a prompt
+        if not isinstance(step.rows, PlainRows) and not all(row.num_samples for row in step.rows):  # part of a prompt
             return None
-        if rows.sequences == known.sequences or all(
-            seq in known.places or self._is_simple(seq.request) for seq in rows.sequences
-        ):
+        rows, known = PlainRows.of(step.rows), self._fixed
+        if rows.sequences == known.sequences:
             return rows
-        return None
+        simple = all(seq in known.places or self._is_simple(seq.request) for seq in rows.sequences)
+        return rows if simple else None
 
     def _is_simple(self, request: Request) -> bool:
         if request.hidden_sum is not None:
             return False
         return _is_unchanged(request) or self._gpu.can_draw(request.sampling, request.stop_ids)
 
-    def _take(self, rows: _Rows) -> _Launched:
+    def _take(self, rows: PlainRows) -> _Launched:
         """Return the launch that computes these rows: the prediction if it was right, otherwise a new one."""
         ahead, self._ahead = self._ahead, None
         if ahead is None or not self._is_predicted(rows, ahead):
@@ -298,7 +275,7 @@ class GpuEngine(NativeEngine):
             )
         return ahead
 
-    def _is_predicted(self, rows: _Rows, ahead: _Launched) -> bool:
+    def _is_predicted(self, rows: PlainRows, ahead: _Launched) -> bool:
         """Whether the launch computes all of these rows, with the tokens that were drawn for them."""
         mine, (sequences, drawn) = ahead.rows, self._drawn
         if rows.sequences != mine.sequences:
@@ -306,7 +283,10 @@ class GpuEngine(NativeEngine):
                 return False
             mine = mine.at([ahead.places[seq] for seq in rows.sequences])
         if rows.sequences != sequences:
-            drawn = tuple(map(dict(zip(sequences, drawn, strict=True)).get, rows.sequences))
+            by_sequence = dict(zip(sequences, drawn, strict=True))
+            if not all(map(by_sequence.__contains__, rows.sequences)):
+                return False
+            drawn = tuple([by_sequence[seq] for seq in rows.sequences])
         return mine.tables == rows.tables and mine.starts == rows.starts and drawn == rows.tokens
 
     def _follow_guides(self, rows: Sequence[Row], launched: _Launched) -> tuple[Arriving, dict[Tracked, RowFault]]:
@@ -326,7 +306,7 @@ class GpuEngine(NativeEngine):
                 again[launched.places[row.sequence]] = shaped._replace(key=row.sequence)
         return self._gpu.redraw(again) if any(again) else launched.drawn, faults
 
-    def _launch_ahead(self, rows: _Rows, launched: _Launched) -> _Launched | None:
+    def _launch_ahead(self, rows: PlainRows, launched: _Launched) -> _Launched | None:
         """Launch the decode step after that of `rows`, whose tokens `launched` draws. Return None if no row follows."""
         following, fixed = rows, self._fixed
         if rows.sequences != fixed.sequences or max(rows.starts) + 2 >= fixed.least_total:
@@ -338,9 +318,9 @@ class GpuEngine(NativeEngine):
         sources = fixed.in_order
         if following.sequences != launched.rows.sequences:
             sources = tuple([launched.places[seq] for seq in following.sequences])
-        return self._launch(_Rows(following.sequences, following.tables, starts, following.tokens), sources)
+        return self._launch(PlainRows(following.sequences, following.tables, starts, following.tokens), sources)
 
-    def _launch(self, rows: _Rows, sources: Sequence[int] | None) -> _Launched:
+    def _launch(self, rows: PlainRows, sources: Sequence[int] | None) -> _Launched:
         """`sources`: for each row, that of the launch before whose token it takes. None: the host knows all tokens."""
         if self._fixed.sequences != rows.sequences:
             self._fixed = self._fix(rows.sequences)
@@ -360,7 +340,7 @@ class GpuEngine(NativeEngine):
         inputs = DecodeRows(tokens, sources, rows.starts, blocks, fixed.temperatures, uniforms, fixed.adapters, shaped)
         return _Launched(rows, fixed.places, spare, fixed.guided, self._gpu.launch(inputs))
 
-    def _noise(self, rows: _Rows) -> tuple[Sequence[float], Sequence[Shaped | None]]:
+    def _noise(self, rows: PlainRows) -> tuple[Sequence[float], Sequence[Shaped | None]]:
         """Return the uniform number of each row, and how the distributions of some change."""
         uniforms, shaped = [0.0] * len(rows.starts), list[Shaped | None](self._fixed.nothing)
         for row in self._fixed.drawing:
