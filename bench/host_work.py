@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from admission.policy import PrefillHold
 from bench.kv import BLOCK_SIZE, LANE, new_pool
@@ -56,7 +56,7 @@ class InstantDecoder:
 
     def __init__(self, stamps: "Stamps") -> None:
         self._inputs = DecodeInputs((_PROMPT + _ANSWER) // BLOCK_SIZE, self.device)
-        self._drawn = torch.full((2, MOST_ROWS), _TOKEN, dtype=torch.int32)
+        self._drawn = np.full((2, MOST_ROWS), _TOKEN, np.int32)
         self._stamps = stamps
 
     def launch(self, rows: DecodeRows) -> "InstantTokens":
@@ -72,13 +72,13 @@ class InstantDecoder:
 
 
 class InstantTokens(NamedTuple):
-    drawn: Tensor
+    drawn: NDArray[np.int32]
     num_rows: int
     stamps: "Stamps"
 
     def wait(self) -> tuple[list[int], list[float]]:
         self.stamps.add()
-        tokens, peaks = self.drawn.numpy()[:, : self.num_rows]
+        tokens, peaks = self.drawn[:, : self.num_rows]
         return tokens.tolist(), peaks.view(np.float32).tolist()
 
 

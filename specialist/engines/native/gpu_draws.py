@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specialist.engines.native.gpu_inputs import send_together
@@ -16,7 +17,7 @@ _RING = 4  # buffers on the host; a buffer is used again after the step that use
 class Drawn(NamedTuple):
     """A launched step, whose tokens are still on their way."""
 
-    host: Tensor  # int32 [2, most rows]: the tokens, and the bits of the largest logits
+    host: NDArray[np.int32]  # [2, most rows]: the tokens, and the bits of the largest logits
     arrived: torch.cuda.Event | None  # None on a CPU, which computes at once
     num_rows: int
 
@@ -24,7 +25,7 @@ class Drawn(NamedTuple):
         """Wait for the step. Return each row's token and largest logit."""
         if self.arrived is not None:
             self.arrived.synchronize()
-        tokens, peaks = self.host.numpy()[:, : self.num_rows]
+        tokens, peaks = self.host[:, : self.num_rows]
         return tokens.tolist(), peaks.view(np.float32).tolist()
 
 
@@ -47,7 +48,8 @@ class Draws:
         self.both = torch.zeros((2, most_rows), dtype=torch.int32, device=device)
         self.tokens, self.peaks = self.both[0], self.both[1].view(torch.float32)
         on_gpu = device.type == "cuda"
-        self._results = [torch.zeros((2, most_rows), dtype=torch.int32, pin_memory=on_gpu) for _ in range(_RING)]
+        memory = [torch.zeros((2, most_rows), dtype=torch.int32, pin_memory=on_gpu) for _ in range(_RING)]
+        self._results = [(each, each.numpy(), torch.cuda.Event() if on_gpu else None) for each in memory]  # type: ignore[no-untyped-call]
         self._turn = 0
 
     def run(self, logits: Tensor, temperatures: Tensor, uniforms: Tensor, *, chained: bool) -> None:
@@ -56,12 +58,11 @@ class Draws:
     def fetch(self, num_rows: int) -> Drawn:
         """Let the first rows come to the host."""
         self._turn = (self._turn + 1) % _RING
-        host, arrived = self._results[self._turn], None
-        host.copy_(self.both, non_blocking=True)
-        if self._device.type == "cuda":
-            arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        memory, numbers, arrived = self._results[self._turn]
+        memory.copy_(self.both, non_blocking=True)
+        if arrived is not None:
             arrived.record()
-        return Drawn(host, arrived, num_rows)
+        return Drawn(numbers, arrived, num_rows)
 
     def draw(self, logits: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]) -> Known:
         """Draw a token from each row of `logits`, exactly as `run` does, and wait for them."""
