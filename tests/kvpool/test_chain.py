@@ -131,3 +131,12 @@ def test_text_is_not_taken_for_tokens(text: bytes | bytearray | str) -> None:
     """An array made from bytes would read them as raw memory, four bytes per token."""
     with pytest.raises(ValueError, match="tokens must be integers"):
         TokenChain(ROOT, 1, cast(list[int], text))
+
+
+@given(tokens=st.lists(any_token, min_size=1, max_size=9), start=st.integers(0, 9), stop=st.integers(0, 9))
+def test_a_part_of_a_chain_is_a_copy_of_its_tokens(tokens: list[int], start: int, stop: int) -> None:
+    chain = TokenChain(ROOT, 4, tokens)
+    part = chain.part(start, stop)
+    assert tuple(part) == chain.tokens(start, max(start, stop)) if start < len(tokens) else not part
+    part.append(7)
+    assert list(chain.view()) == tokens and chain.last == tokens[-1]

@@ -87,6 +87,14 @@ def test_a_step_that_computes_nothing_moves_no_blocks(position: int) -> None:
     assert (pool.counters.reads, pool.counters.writes) == (0, 0)
 
 
+@given(positions=st.lists(st.integers(0, 40), max_size=5), block_size=st.integers(1, 5))
+def test_a_token_in_each_table_counts_as_a_step_of_one_token(positions: list[int], block_size: int) -> None:
+    one, other = BlockPool(2, block_size), BlockPool(2, block_size)
+    one.count_tokens(positions)
+    other.count_traffic([(position, position + 1) for position in positions])
+    assert one.counters == other.counters
+
+
 def test_a_block_held_back_by_a_boundary_and_one_never_seen_are_missed_for_their_own_reasons() -> None:
     pool = BlockPool(8, 2)
     admit(pool, TokenChain(ROOT, 2, [1, 2, 3, 4, 5]))
