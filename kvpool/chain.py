@@ -3,7 +3,6 @@
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from hashlib import sha256
 
 from kvpool.block import BlockKey
@@ -13,7 +12,6 @@ _TOKEN = "I"  # unsigned, 32 bits
 _TOKEN_BYTES = array(_TOKEN).itemsize
 
 
-@lru_cache(maxsize=1024)  # of lanes and tenants
 def chain_root(lane: Lane, tenant_salt: bytes, kv_dtype: str, block_size: int) -> bytes:
     """Return a chain's root, the parent of its first block's key. Chains with different roots never share a block."""
     adapters = digest_parts(adapter.encode() for adapter in lane.adapters)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil
 from typing import Literal, get_args
 
@@ -42,6 +43,8 @@ from specialist.scheduling.step import (
     StepFailure,
     StepOutcome,
 )
+
+_MOST_ROOTS = 1024  # of chains, by lane and tenant, that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class Scheduler:
         self.num_unusable_snapshots = 0
         self.num_steps = 0
         self._speculates = proposer is not None
+        self._root = lru_cache(_MOST_ROOTS)(lambda lane, salt: chain_root(lane, salt, config.kv_dtype, pool.block_size))
         self._num_received = 0
         self._num_preempted = 0
         self._num_chunked = 0  # prompt tokens since the decoding sequences were last owed a step
@@ -316,10 +320,9 @@ class Scheduler:
             raise PromptTooLarge(num_blocks, self.pool.capacity, self.pool.block_size)
 
     def _chain(self, request: Request) -> TokenChain:
-        size = self.pool.block_size
-        root = chain_root(request.lane, request.tenant_salt, self.config.kv_dtype, size)
+        root = self._root(request.lane, request.tenant_salt)
         try:
-            return TokenChain(root, size, request.prompt)
+            return TokenChain(root, self.pool.block_size, request.prompt)
         except ValueError as error:
             raise InvalidRequestField("prompt", str(error)) from error
 
