@@ -332,7 +332,7 @@ class Ledger:
         seq.num_tokens, seq.num_computed = num_tokens + 1, num_tokens
         if num_tokens % self.pool.block_size == 0:
             self.pool.register(table, seq.chain, num_tokens)
-        self.events.append(Emitted(request.request_id, sampled, logprobs and logprobs[:1]))
+        self.events.append(tuple.__new__(Emitted, (request.request_id, sampled, logprobs and logprobs[:1])))
         return True
 
     def _advance(

@@ -216,8 +216,9 @@ class EngineThread:
         try:
             if isinstance(event, Emitted):
                 self._has_news = self._has_news or not served.has_begun
-                self._updates.append((served, served.push_tokens(event, now)))
-                if served.answer.stop_string is not None:
+                update = served.push_tokens(event, now)
+                self._updates.append((served, update))
+                if update is not event and served.answer.stop_string is not None:
                     self._scheduler.end(event.request_id, "stop")
             elif isinstance(event, Admitted):
                 served.record_admission(event, started_at)
