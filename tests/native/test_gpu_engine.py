@@ -408,7 +408,7 @@ class UsesMasksOfOtherRows(GpuEngine):
 
 class DrawsAgainFromLogitsOfAnotherStep(GpuEngine):
     def run(self, step: Any) -> Any:
-        kept, is_decode = self._ahead, self._is_plain_decode(step)
+        kept, is_decode = self._ahead, self._plain_decode(step) is not None
         done = super().run(step)
         if not is_decode:
             self._ahead = kept
