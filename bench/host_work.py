@@ -130,11 +130,11 @@ class StampedLoop(StepLoop):
         self._stamps.add()
 
 
-def measure_host_work(runs: int) -> list[BenchRecord]:
+def measure_host_work(runs: int, nums_running: Sequence[int] = NUMS_RUNNING) -> list[BenchRecord]:
     """Time the steps of an engine thread. The threads that call it and read its answers are not part of this."""
     board = Board(BENCH)
     for number in range(runs + 1):
-        for num_running in NUMS_RUNNING:
+        for num_running in nums_running:
             figures = [
                 Figure(name, "µs", 1e6 * median(each))
                 for name, each in zip((*PHASES, WHOLE), _time_phases(num_running), strict=True)
@@ -163,8 +163,12 @@ def _time_phases(num_running: int) -> list[list[float]]:
 
 @contextmanager
 def _frozen() -> Iterator[None]:
-    """Keep older objects out of the collector's sight, as a server does before it is ready."""
+    """Keep older objects out of the collector's sight, as a server does before it is ready. What the caller has frozen
+    stays frozen."""
     gc.collect()
+    if gc.get_freeze_count():
+        yield
+        return
     gc.freeze()
     try:
         yield

@@ -146,6 +146,7 @@ class SimulatedCluster:
     ) -> None:
         self._ensemble = ensemble
         self.loop = HeapLoop()
+        self._has_frozen = False
         self._cpu = self.loop.cpu_seconds = {}
         self._wall = WallClock(self.loop)
         self._random = Random(seed)
@@ -176,7 +177,9 @@ class SimulatedCluster:
             router = process.context.copy().run(self._build, process)
             await self.loop.create_task(router.start(), context=process.context.copy())
         await asyncio.gather(*(router.warm(_WARM_SECONDS) for router in self._routers))
-        gc.freeze()  # as routers and replicas do
+        self._has_frozen = not gc.get_freeze_count()  # `gc.unfreeze()` would also release what the caller has frozen
+        if self._has_frozen:
+            gc.freeze()  # as routers and replicas do
 
     def _build(self, process: Process) -> SimulatedRouter:
         clocks = self.loop, self._wall, self._fork()
@@ -211,6 +214,7 @@ class SimulatedCluster:
 
     def __exit__(self, *_: object) -> None:
         gc.callbacks.remove(self.loop.count_collection)
-        gc.unfreeze()
+        if self._has_frozen:
+            gc.unfreeze()
         self.loop.cancel_all()
         self.loop.close()

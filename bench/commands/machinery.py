@@ -111,15 +111,17 @@ def _replay_trace(arguments: argparse.Namespace) -> int:
 
 def add_scheduler(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-        sizes = scheduler.NUMS_WAITING[:2] if arguments.quick else scheduler.NUMS_WAITING
         from bench import host_work  # loads PyTorch
 
+        waiting, running = scheduler.NUMS_WAITING, host_work.NUMS_RUNNING
+        if arguments.quick:
+            waiting, running = waiting[:2], running[:2]
         runs = get_runs(arguments)
-        records = [*scheduler.measure_scheduler(runs, sizes), *host_work.measure_host_work(runs)]
+        records = [*scheduler.measure_scheduler(runs, waiting), *host_work.measure_host_work(runs, running)]
         return publish(arguments, records, {**scheduler.TARGETS, **host_work.TARGETS})
 
     summary = "measure the scheduler's steps and queue, and the host's work in a GPU's steps without its calls to CUDA"
-    add_bench(benches, "scheduler", SCHEDULER, summary, "no queue above 1,000", 31, run)
+    add_bench(benches, "scheduler", SCHEDULER, summary, "no queue above 1,000 and no step above 32 rows", 31, run)
 
 
 def add_router(benches: Commands) -> None:

@@ -112,7 +112,7 @@ def test_the_same_seed_gives_the_same_table(system: System) -> None:
         records = [*class_records([one], plan.mix.priorities), *load_records([one])]
         return [record for record in records if not record.metric.startswith("CPU of")]
 
-    plan = small_plan()
+    plan = small_plan(seconds=8.0)
     asked = plan.offers(5.0, rate(), seed=3)
     assert table() == table()
 

@@ -34,14 +34,20 @@ def played(load: float, seed: int, rate: float, plan: Plan = PLAN) -> Run:
     return run(plan, plan.offers(load, rate, seed), load, "octet", seed)
 
 
-@pytest.fixture(scope="module")
-def flooded(rate: float) -> list[Run]:
-    return [played(10.0, seed, rate) for seed in SEEDS]
+@pytest.fixture(scope="module", params=[SEEDS[:1], pytest.param(SEEDS, marks=pytest.mark.slow)], ids=["one", "both"])
+def seeds(request: pytest.FixtureRequest) -> tuple[int, ...]:
+    chosen: tuple[int, ...] = request.param
+    return chosen
 
 
 @pytest.fixture(scope="module")
-def filled(rate: float) -> list[Run]:
-    return [played(load, seed, rate) for seed in SEEDS for load in (1.0, 2.0)]
+def flooded(rate: float, seeds: tuple[int, ...]) -> list[Run]:
+    return [played(10.0, seed, rate) for seed in seeds]
+
+
+@pytest.fixture(scope="module")
+def filled(rate: float, seeds: tuple[int, ...]) -> list[Run]:
+    return [played(load, seed, rate) for seed in seeds for load in (1.0, 2.0)]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from bench.admission.simulated import capacity
 
 SETUP = ReplicaSetup()
 SOURCE = drawn(SETUP.context)
-PLAN = Plan(SETUP, SOURCE, Mix(), (4.0,), 15.0, (1,))
+PLAN = Plan(SETUP, SOURCE, Mix(), (4.0,), 10.0, (1,))
 
 
 @cache

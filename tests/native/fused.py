@@ -27,7 +27,7 @@ def kernels() -> Any:
 
 def fused_decoder(checkpoint: Checkpoint, folder: Path, **changes: Any) -> FusedDecoder:
     """Pack the weights into `folder` and return a decoder for them."""
-    settings = {"num_blocks": 120, "block_size": 8, "max_tokens": 256, "threads": 2, **changes}
+    settings = {"num_blocks": 120, "block_size": 8, "max_tokens": 256, "threads": 1, **changes}
     return FusedDecoder(checkpoint.config, pack_checkpoint(checkpoint, folder), kernels(), **settings)
 
 

@@ -43,13 +43,14 @@ def saved(family: str) -> tuple[Any, Checkpoint, "TemporaryDirectory[str]"]:
     return save_hybrid(path, family, seed=3, strength=0.8), open_checkpoint(path), folder
 
 
-def replica_of(family: str, kind: Kind, *, num_blocks: int = 120, block_size: int = 8, **changes: Any) -> GreedyReplica:
+def replica_of(
+    family: str, kind: Kind, *, num_blocks: int = 120, block_size: int = 8, threads: int = 1, **changes: Any
+) -> GreedyReplica:
     _, checkpoint, folder = saved(family)
+    sizes = {"num_blocks": num_blocks, "block_size": block_size}
     if kind == "torch":
-        return GreedyReplica(TorchDecoder(checkpoint, num_blocks=num_blocks, block_size=block_size), **changes)
-    return FusedReplica(
-        fused_decoder(checkpoint, Path(folder.name), num_blocks=num_blocks, block_size=block_size), **changes
-    )
+        return GreedyReplica(TorchDecoder(checkpoint, **sizes), **changes)
+    return FusedReplica(fused_decoder(checkpoint, Path(folder.name), threads=threads, **sizes), **changes)
 
 
 def tokens(count: int, seed: int) -> tuple[int, ...]:
@@ -124,6 +125,7 @@ class SometimesRight:
     prefix_cache=st.booleans(),
     window=st.sampled_from([0, 0, 1, 4]),
     snapshot_bytes=st.sampled_from([0, 40_000, 1 << 20]),
+    threads=st.sampled_from([1, 1, 1, 2]),
 )
 def test_the_same_bits_whatever_runs_beside_and_before(
     family: str,
@@ -136,6 +138,7 @@ def test_the_same_bits_whatever_runs_beside_and_before(
     prefix_cache: bool,
     window: int,
     snapshot_bytes: int,
+    threads: int,
 ) -> None:
     expected = alone(family)
     proposer = SometimesRight([PROMPTS[i] + expected[i][0] for i in range(len(PROMPTS))], window) if window else None
@@ -144,6 +147,7 @@ def test_the_same_bits_whatever_runs_beside_and_before(
         "fused",
         num_blocks=num_blocks,
         block_size=block_size,
+        threads=threads,
         chunk=chunk,
         max_running=max_running,
         prefix_cache=prefix_cache,

@@ -20,7 +20,7 @@ OPENINGS = (
     "The sun was",
     "Once upon a time, there was a cat",
 )
-COUNT = 100
+COUNT = 60
 
 
 @pytest.fixture(scope="module")

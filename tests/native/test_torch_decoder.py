@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence as ListLike
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import pytest
@@ -21,6 +23,7 @@ from specialist.ops.reference.layers import Dense, MakeLinear
 from specialist.scheduling.sequence import Sequence
 from specialist.scheduling.step import Emitted, Preempted
 from tests.native.device import DEVICE
+from tests.native.fused import FusedReplica, fused_decoder
 from tests.native.greedy_replica import GreedyReplica, ask
 from tests.native.transformers_models import SMALL, checkpoint_of, greedy, greedy_if, random_model
 from tests.ops.quantize import quantize
@@ -86,10 +89,16 @@ def decoder_of(model: Any, **changes: Any) -> TorchDecoder:
 
 @lru_cache(len(MODELS))
 def expected_answers(name: str) -> tuple[Any, list[tuple[tuple[int, ...], Tensor]]]:
-    """Return a model, and transformers' answers to three prompts. They are computed once for all decoders."""
+    """Return a model, and transformers' answers to three prompts. They are computed once for all decoders, from guesses
+    of the fastest one."""
     family, changes = MODELS[name]
     model = random_model(family, **changes)
-    guesses = GreedyReplica(decoder_of(model), chunk=128)
+    with TemporaryDirectory() as folder:
+        guesses = (
+            FusedReplica(fused_decoder(checkpoint_of(model), Path(folder)), chunk=128)
+            if DEVICE.type == "cpu"
+            else GreedyReplica(decoder_of(model), chunk=128)
+        )
     guesses.run(ask(f"r{i}", prompt, 128) for i, prompt in enumerate(prompts(3)))
     answers = [guesses.answer(f"r{i}") for i in range(3)]
     assert list(map(len, answers)) == [128] * 3
