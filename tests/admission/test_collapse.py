@@ -111,7 +111,7 @@ def test_a_repeated_prompt_counts_once_until_earlier_answers_are_forgotten() -> 
     assert has_collapsed(newest, UNKNOWN), "the lane has given nothing else for the whole window"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=max(10, settings().max_examples // 10), deadline=None)
 @given(
     bad_prompts=st.sets(st.integers(0, 23), max_size=6),
     asked=st.lists(st.integers(0, 23), min_size=200, max_size=400),
@@ -170,7 +170,7 @@ def test_ten_thousand_answers_of_a_healthy_lane_raise_no_alarm(true_share: float
 def test_the_bound_covers_the_alarms_that_happen() -> None:
     """At a share at which alarms are frequent enough to be counted."""
     random, answers, true_share = Random(7), 100, 0.55
-    runs = 150
+    runs = 60
     alarms = 0
     for _ in range(runs):
         newest = RecentAnswers(WINDOW)

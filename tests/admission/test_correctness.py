@@ -260,7 +260,7 @@ def test_of_two_histories_the_better_is_never_demoted_before_the_worse(seed: int
         assert standing_of[id(better)].state == "closed"
 
 
-@settings(max_examples=60)
+@settings(max_examples=max(20, settings().max_examples // 5))
 @given(seed=seeds, levels=st.lists(st.sampled_from([1.0, 0.9, 0.8, 0.7, 0.0]), min_size=1, max_size=12))
 def test_looking_more_often_moves_it_no_differently(seed: int, levels: list[float]) -> None:
     """A breaker that is checked eleven times a second, at random times, changes its state within a second of a breaker

@@ -392,7 +392,7 @@ MOST_MOVES = 14
 """Moves of one intent in 600 s after a change of load: up for each knob, back, and trials that grow rare."""
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=max(8, settings().max_examples // 10), deadline=None)
 @given(
     profile=st.lists(st.tuples(loads, st.floats(5, 150)), min_size=1, max_size=3),
     usual=st.dictionaries(st.sampled_from(["surge", "steady"]), st.floats(0, 100)),

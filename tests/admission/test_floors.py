@@ -96,7 +96,7 @@ def test_the_simulation_uses_the_rule_of_the_breaker(counted: Counts, floor: flo
         assert simulated == Floor(floor, is_learned=True).is_breached(counted)
 
 
-@pytest.mark.parametrize("window", [20, 100, NUM_ANSWERS])
+@pytest.mark.parametrize("window", [pytest.param(20, marks=pytest.mark.slow), 100, NUM_ANSWERS])
 def test_a_constant_lane_is_demoted_at_most_as_rarely_as_documented(window: int) -> None:
     rates = np.random.default_rng(7).random(NUM_LANES)
     assert simulate(rates, rates, window, seed=window)[0] <= STATED_SHARE
