@@ -1,4 +1,4 @@
-"""No law is broken by 100 seeds, or by a thousand in `make proofs`."""
+"""No law is broken by 60 seeds, or by a thousand in `make proofs`."""
 
 import hashlib
 import os
@@ -12,7 +12,7 @@ from tests.simulation.run import run_script
 from tests.simulation.script import draw
 
 NUM_SEEDS = 1000
-NUM_QUICK_SEEDS = 100
+NUM_QUICK_SEEDS = 60
 ONCE_BROKEN = (271, 524, 734, 1684)
 """Seeds that found a bug and are not among the quick ones."""
 _SHARE = 20
@@ -42,7 +42,7 @@ def _check(seed: int) -> None:
 
 def test_a_seed_has_one_history() -> None:
     """The history is the same in another process, in which sets iterate in a different order."""
-    seeds = (2, 3, 12, 17)
+    seeds = (3, 12)
     here = [run_script(draw(seed)).digest for seed in seeds]
     assert here == [run_script(draw(seed)).digest for seed in seeds]
     script = (

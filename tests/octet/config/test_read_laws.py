@@ -39,13 +39,13 @@ HOSTILE = [
 
 
 @given(ensembles())
-@settings(max_examples=60)
+@settings(max_examples=max(20, settings().max_examples // 5))
 def test_written_ensemble_is_read_back(ensemble: Ensemble) -> None:
     assert parse_ensemble(written(ensemble), SOURCE) == ensemble
 
 
 @given(ensembles(most=1), st.sampled_from(sorted(shared_fields())))
-@settings(max_examples=40)
+@settings(max_examples=max(15, settings().max_examples // 5))
 def test_shared_keys_may_be_at_the_top(ensemble: Ensemble, key: str) -> None:
     assert parse_ensemble(written(ensemble, at_the_top=key), SOURCE) == ensemble
 
@@ -93,20 +93,20 @@ def judge(content: bytes) -> None:
 
 
 @given(mutated())
-@settings(max_examples=500)
+@settings(max_examples=max(200, 2 * settings().max_examples))
 def test_a_changed_file_is_read_or_refused_with_lines(text: str) -> None:
     judge(text.encode(errors="surrogatepass"))
 
 
 @given(st.binary(max_size=40) | st.text(max_size=40).map(lambda text: text.encode(errors="surrogatepass")))
-@settings(max_examples=150)
+@settings(max_examples=max(60, settings().max_examples))
 def test_any_bytes_are_read_or_refused_with_lines(content: bytes) -> None:
     judge(content)
     judge(SMALL.encode() + content)
 
 
 @given(st.lists(st.sampled_from(HOSTILE), max_size=8))
-@settings(max_examples=100)
+@settings(max_examples=max(40, settings().max_examples))
 def test_pieces_of_yaml_in_any_order_are_read_or_refused_with_lines(pieces: list[str]) -> None:
     judge(" ".join(pieces).encode(errors="surrogatepass"))
     judge("\n".join(pieces).encode(errors="surrogatepass"))

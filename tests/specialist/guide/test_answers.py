@@ -32,7 +32,7 @@ def replica(request: pytest.FixtureRequest) -> AssembledReplica:
     if request.param == "sim":
         return sim(FREE, num_blocks=1024)()
     directory: Path = request.getfixturevalue("stories_dir")
-    settings = ReplicaSettings(name="stories", model=directory, num_blocks=1024, kernel="float32", threads=1)
+    settings = ReplicaSettings(name="stories", model=directory, num_blocks=1024, kernel="fused", threads=1)
     return create_native_replica(settings, SystemClock())
 
 
