@@ -130,7 +130,7 @@ async def _answer(served: ReplicaHarness) -> tuple[int, ...]:
 
 
 def _replica(stories: Path, root: Path, **door: Any) -> Any:
-    settings = ReplicaSettings(name="teller", model=stories, num_blocks=64, context=256, threads=1)
+    settings = ReplicaSettings(name="teller", model=stories, num_blocks=64, context=256, kernel="fused", threads=1)
     return running_replica(lambda: create_native_replica(settings, SystemClock()), adapter_root=root, **door)
 
 

@@ -4,14 +4,16 @@ from mmap import mmap
 from time import process_time
 
 import pytest
+from hypothesis import settings
 
 from tests.fuzz.all import PARSERS
 from tests.fuzz.law import LawBroken, check, judge
 from tests.fuzz.mutate import mutated
 from tests.fuzz.parser import Parser
 
-NUM_INPUTS = 200
-"""Inputs per parser; expensive parsers get fewer. `make fuzz-parsers` tries further seeds."""
+NUM_INPUTS = 5 * settings().max_examples
+"""Inputs per parser: a hundred, or more in `make proofs`; expensive parsers get fewer. `make fuzz-parsers` tries further
+seeds."""
 
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)

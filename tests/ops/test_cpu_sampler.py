@@ -32,7 +32,7 @@ def guided(draw: st.DrawFn) -> SampleRow:
     return one._replace(sampling=want, guide=draw(guides))
 
 
-@settings(max_examples=150)
+@settings(max_examples=max(80, settings().max_examples))
 @given(st.lists(st.tuples(logit_lists, guided()), max_size=4))
 def test_it_draws_what_the_reference_draws(batch: list[tuple[list[float], SampleRow]]) -> None:
     logits = torch.tensor([values for values, _ in batch]).reshape(-1, VOCAB)
@@ -54,7 +54,8 @@ WANTS = [
 @pytest.mark.parametrize("vocab", [49_152, 4_099])
 def test_draws_are_equal_over_a_whole_vocabulary(vocab: int, spread: float) -> None:
     logits = torch.randn(1, vocab, generator=torch.Generator().manual_seed(vocab)) * spread
-    asked = [SampleRow(want, seed, array("I", range(200)), 50) for seed, want in enumerate(WANTS)]
+    wants = WANTS[:: 1 if vocab < 10_000 else 5]  # the reference sorts every row
+    asked = [SampleRow(want, seed, array("I", range(200)), 50) for seed, want in enumerate(wants)]
     every = logits.expand(len(asked), -1)
     assert fused(every, asked) == sample(every, asked)
 

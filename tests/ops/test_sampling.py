@@ -82,7 +82,7 @@ def distribution(logits: Tensor, one: SampleRow) -> dict[int, float]:
     return {token: share for token, share in shares if share > 0}
 
 
-@settings(max_examples=300)
+@settings(max_examples=max(120, settings().max_examples))
 @given(logit_lists, rows())
 def test_all_filters_together_are_their_definitions(values: list[float], one: SampleRow) -> None:
     expected = naive_probabilities(torch.tensor(values).tolist(), one)

@@ -114,7 +114,12 @@ def build(request: pytest.FixtureRequest) -> Callable[[], AssembledReplica]:
     if request.param == "sim":
         return sim(QUICK, num_blocks=96, max_running=16)
     settings = ReplicaSettings(
-        name="teller", model=request.getfixturevalue("stories_dir"), num_blocks=96, max_running=16, threads=1
+        name="teller",
+        model=request.getfixturevalue("stories_dir"),
+        num_blocks=96,
+        max_running=16,
+        kernel="fused",
+        threads=1,
     )
     return lambda: create_native_replica(settings, SystemClock())
 

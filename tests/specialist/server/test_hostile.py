@@ -152,7 +152,7 @@ def build(request: pytest.FixtureRequest) -> Callable[[], AssembledReplica]:
     if request.param == "sim":
         return sim(QUICK)
     model = request.getfixturevalue("stories_dir")
-    native = ReplicaSettings(name="teller", model=model, num_blocks=128, context=512, threads=1)
+    native = ReplicaSettings(name="teller", model=model, num_blocks=128, context=512, kernel="fused", threads=1)
     return lambda: create_native_replica(native, SystemClock())
 
 
