@@ -129,7 +129,7 @@ def test_only_the_intent_that_overloads_moves_and_it_returns_with_its_load() -> 
         async def live() -> None:
             await sim.start()
             driver.watch()
-            await driver.run(130, steady)
+            await driver.run(75, steady)  # a whole minute, which makes the demand usual
             for seconds, loads in ((40, {**steady, "surge": (UNSURE, (3, 7), 20)}), (30, steady)):
                 times.append(sim.loop.time())
                 await driver.run(seconds, loads)

@@ -212,7 +212,7 @@ def test_a_model_that_paid_for_long_and_then_errs_costs_little() -> None:
     own, errs, seconds = CostModel(1e-3, 1e-4, 0.0, 2e-3, 1e-5, 0.0), SimModel(), {}
     for window in (0, 16):
         replica, proposer = drafting(SimModel(), CHEAP, own)
-        replica.run([Request(f"good {i}", BARE, (1, 2, 3 + i), 3000, draft_window=window) for i in range(4)])
+        replica.run([Request(f"good {i}", BARE, (1, 2, 3 + i), 3000, draft_window=window) for i in range(2)])
         model = proposer.model
         assert model is not None
         model.model._engine.model = SmallModel(errs.vocab_size, errs=1)  # type: ignore[attr-defined]
