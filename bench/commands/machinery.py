@@ -113,10 +113,8 @@ def add_scheduler(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench import host_work  # loads PyTorch
 
-        waiting, running = scheduler.NUMS_WAITING, host_work.NUMS_RUNNING
-        if arguments.quick:
-            waiting, running = waiting[:2], running[:2]
-        runs = get_runs(arguments)
+        runs, sizes = get_runs(arguments), slice(2) if arguments.quick else slice(None)
+        waiting, running = scheduler.NUMS_WAITING[sizes], host_work.NUMS_RUNNING[sizes]
         records = [*scheduler.measure_scheduler(runs, waiting), *host_work.measure_host_work(runs, running)]
         return publish(arguments, records, {**scheduler.TARGETS, **host_work.TARGETS})
 

@@ -9,6 +9,7 @@ from errno import ENOTDIR
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 from octet.cli.arguments import (
     Commands,
@@ -23,11 +24,13 @@ from octet.config.ensemble import Ensemble
 from octet.config.loader import read_ensemble
 from octet.terminal import pluralize
 from simulation import traces
-from simulation.capacity import SpecialistFigures
 from simulation.plots import plot_capacity, require_matplotlib
 from simulation.results import RunMeter, format_figure, format_table, write_atomically, write_result
-from simulation.search import CapacityAnswer, explain_limit, find_fewest
 from simulation.traces import DemandRefused, TraceRequest
+
+if TYPE_CHECKING:  # they load routers and schedulers, which `--help` does not need
+    from simulation.capacity import SpecialistFigures
+    from simulation.search import CapacityAnswer
 
 _parse_positive_number = number_type(lambda number: 0 < number < 1e9, "must be a number above 0")
 _DESCRIPTION = """\
@@ -65,6 +68,7 @@ def add_simulate_command(commands: Commands) -> None:
 
 def _simulate(arguments: argparse.Namespace) -> int:
     from simulation.capacity import SimulationRun, SimulationSetup, play, play_alone
+    from simulation.search import CapacityAnswer, explain_limit, find_fewest
 
     _check_outputs(arguments)
     meter = RunMeter()
@@ -74,12 +78,12 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
     runs: list[SimulationRun] = []
 
-    def trial(replicas: Mapping[str, int]) -> Mapping[str, SpecialistFigures]:
+    def trial(replicas: Mapping[str, int]) -> "Mapping[str, SpecialistFigures]":
         runs.append(play(setup, requests, replicas, _print_note))
         _print_note(f"{pluralize(sum(replicas.values()), 'replica')}: {runs[-1].format_summary()}")
         return runs[-1].figures
 
-    def alone(name: str) -> SpecialistFigures:
+    def alone(name: str) -> "SpecialistFigures":
         _print_note(f"{name} misses an objective; its requests one at a time, to see what limits it")
         return play_alone(setup, requests, name, _print_note)
 
@@ -129,7 +133,9 @@ def _read_requests(
     return fit
 
 
-def _print_answer(arguments: argparse.Namespace, ensemble: Ensemble, found: CapacityAnswer, answer: list[str]) -> None:
+def _print_answer(
+    arguments: argparse.Namespace, ensemble: Ensemble, found: "CapacityAnswer", answer: list[str]
+) -> None:
     print(_table(found.figures.values()))
     print("", *answer, sep="\n")
     tried = [figures for trial in found.trials for figures in trial.values()]
@@ -142,7 +148,7 @@ def _print_answer(arguments: argparse.Namespace, ensemble: Ensemble, found: Capa
         plot_capacity(arguments.plot, tried, targets, answer[0])
 
 
-def _answer(arguments: argparse.Namespace, found: CapacityAnswer, router_misses: tuple[str, ...]) -> list[str]:
+def _answer(arguments: argparse.Namespace, found: "CapacityAnswer", router_misses: tuple[str, ...]) -> list[str]:
     """Return the sentences of the answer. Only met objectives make replicas needed or enough."""
     is_search = arguments.replicas is None
     counts = {name: f"{name} {count}" for name, count in found.replicas.items()}
@@ -174,7 +180,7 @@ def _answer(arguments: argparse.Namespace, found: CapacityAnswer, router_misses:
     return sentences
 
 
-def _table(all_figures: Iterable[SpecialistFigures]) -> str:
+def _table(all_figures: "Iterable[SpecialistFigures]") -> str:
     latencies = ("TTFT p50", "p95", "p99", "ITL p95")
     header = ("specialist", "replicas", "requests", "refused", "failed", *latencies, "busy", "")
     units = ("", "", "", "", "", *["ms"] * len(latencies), "%", "")

@@ -12,8 +12,8 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.parser import Parser
 
 NUM_INPUTS = 5 * settings().max_examples
-"""Inputs per parser: a hundred, or more in `make proofs`; expensive parsers get fewer. `make fuzz-parsers` tries further
-seeds."""
+"""Inputs per parser: a hundred, or more in `make proofs`; expensive parsers get fewer. `make fuzz-parsers` tries
+further seeds."""
 
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.name)

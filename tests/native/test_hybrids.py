@@ -47,7 +47,7 @@ def replica_of(
     family: str, kind: Kind, *, num_blocks: int = 120, block_size: int = 8, threads: int = 1, **changes: Any
 ) -> GreedyReplica:
     _, checkpoint, folder = saved(family)
-    sizes = {"num_blocks": num_blocks, "block_size": block_size}
+    sizes: dict[str, Any] = {"num_blocks": num_blocks, "block_size": block_size}
     if kind == "torch":
         return GreedyReplica(TorchDecoder(checkpoint, **sizes), **changes)
     return FusedReplica(fused_decoder(checkpoint, Path(folder.name), threads=threads, **sizes), **changes)

@@ -42,7 +42,9 @@ NAMED: Any = {"type": "function", "function": {"name": "weather"}}
 
 @asynccontextmanager
 async def tooled(folder: Path, **how: Any) -> AsyncIterator[HttpHarness]:
-    settings = ReplicaSettings(name="writer", model=tool_model(folder, **how), num_blocks=512, kernel="fused", threads=1)
+    settings = ReplicaSettings(
+        name="writer", model=tool_model(folder, **how), num_blocks=512, kernel="fused", threads=1
+    )
     async with (
         running_replica(lambda: create_native_replica(settings, SystemClock()), piece_gap=0.0) as served,
         running_http_router({"writer": [served.address]}) as fronted,

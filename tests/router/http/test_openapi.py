@@ -148,7 +148,7 @@ def test_documented_examples_are_accepted(schema: Any, path: str) -> None:
     case.validate_response(response)
 
 
-_EXAMPLES = max(8, settings().max_examples // 3)
+_EXAMPLES = max(5, settings().max_examples // 4)
 """The number of examples for each operation."""
 
 

@@ -135,5 +135,6 @@ async def test_timing_reveals_nothing_about_another_tenants_prompt(num_probes: i
             f"AUC within a tenant {control.reported:.3f} (seen {control.seen:.3f}), across {apart.reported:.3f} "
             f"(seen {apart.seen:.3f}), {len(apart.used) + len(apart.unused)} probes"
         )
-        assert control.most_found > PROMPT // 2 and control.reported > 0.9
+        assert control.most_found > PROMPT // 2
+        assert control.reported - 0.5 > 2 * tolerance, "this machine is too busy for any difference to be measured"
         assert apart.most_found == 0 and not apart.reveal(tolerance)

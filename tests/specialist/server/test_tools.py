@@ -79,7 +79,9 @@ async def test_same_calls_over_every_protocol(tmp_path: Path) -> None:
 async def test_tool_call_is_streamed_while_it_is_sampled(tmp_path: Path) -> None:
     """The engine is held before its last token until the caller has the first part of the tool call. The test calls the
     replica directly and through the router."""
-    settings = ReplicaSettings(name="writer", model=tool_model(tmp_path), num_blocks=512, kernel="fused", threads=1, prefix_cache=False)
+    settings = ReplicaSettings(
+        name="writer", model=tool_model(tmp_path), num_blocks=512, kernel="fused", threads=1, prefix_cache=False
+    )
     async with (
         running_replica(lambda: create_native_replica(settings, SystemClock()), piece_gap=0.0) as served,
         running_router({"writer": [served.address]}) as routed,

@@ -31,7 +31,8 @@ def test_help_loads_no_framework() -> None:
 import sys
 from octet.cli import whole_parser
 whole_parser()
-print([name for name in ("torch", "sklearn", "matplotlib", "transformers") if name in sys.modules])
+heavy = ("torch", "sklearn", "matplotlib", "transformers", "simulation.cluster")
+print([name for name in heavy if name in sys.modules])
 """)
     assert (ended.returncode, ended.stdout) == (0, "[]\n"), ended.stderr
 
