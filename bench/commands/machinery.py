@@ -113,8 +113,8 @@ def add_scheduler(benches: Commands) -> None:
     def run(_: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         from bench import host_work  # loads PyTorch
 
-        runs, sizes = get_runs(arguments), slice(2) if arguments.quick else slice(None)
-        waiting, running = scheduler.NUMS_WAITING[sizes], host_work.NUMS_RUNNING[sizes]
+        runs, most = get_runs(arguments), 2 if arguments.quick else None
+        waiting, running = scheduler.NUMS_WAITING[:most], host_work.NUMS_RUNNING[:most]
         records = [*scheduler.measure_scheduler(runs, waiting), *host_work.measure_host_work(runs, running)]
         return publish(arguments, records, {**scheduler.TARGETS, **host_work.TARGETS})
 
