@@ -4,9 +4,9 @@ A sum over K has the same order for every number of rows: the weight's shape fix
 summed from left to right in steps of one tensor core instruction, and the parts are added up from left to right. A
 tensor core gives the same bits for every shape of tile, and whichever factor is the weight.
 
-Four kernels share that order. `_held` is for few rows: the warps of a program sum one part each, and the program keeps
+Five kernels share that order. `_held` is for few rows: the warps of a program sum one part each, and the program keeps
 its weights in registers before the kernel that computes x has ended. `_streamed` does the same for weights too large to
-keep. `_tiled` is for more rows, and `prompt_linear.py` for more than a decode step has.
+keep. `_tiled` is for more rows, and `prompt_linear.py` and `hopper_linear.py` for more than a decode step has.
 """
 
 from typing import Any, NamedTuple

@@ -2,7 +2,8 @@
 
 A sum has the order that `linear.py` describes: a token has the same bits as in a decode step. The copy engine loads and
 stores all tiles. Where sums have one part, a program stays on its multiprocessor and computes one tile after the other:
-the next is loaded while one is stored. With more parts, that is slower than a program for each tile.
+the next is loaded while one is stored. With more parts, that is slower than a program for each tile; on a Hopper GPU,
+`hopper_linear.py` computes these.
 """
 
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from specialist.ops.gpu.hopper import for_hopper
 from specialist.ops.gpu.launch import EXACT
 
 
@@ -118,7 +120,12 @@ def linear(
     gated: bool = False,
     tile: Tile | None = None,
 ) -> Tensor:
-    """The same as `linear.linear`, if all of it `fits`. `sums`: the number of parts of a sum."""
+    """The same as `linear.linear`, if all of it `fits`. `sums`: the number of parts of a sum. A `tile`
+    is for the kernel of this module, which then computes on any GPU."""
+    hopper = for_hopper("hopper_linear", x.device) if sums > 1 and tile is None else None
+    if hopper is not None:
+        hopper.linear(x, weight, out, sums, bias=bias, residual=residual, gated=gated)
+        return out
     num_rows, (rows, columns) = len(x), weight.shape
     size = rows // 2 if gated else rows
     best = tile or choose_tile(sums, adds=residual is not None)
