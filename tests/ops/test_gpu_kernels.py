@@ -155,7 +155,7 @@ def test_attention_equals_the_reference_and_has_the_same_bits_in_any_batch(
     out = torch.full_like(q_out, torch.nan)
     blocks = [
         torch.tensor(part, dtype=torch.int32, device=DEVICE)
-        for part in prompt_attention.query_blocks(starts.tolist(), heads // kv_heads)
+        for part in prompt_attention.query_blocks(starts.tolist(), contexts, heads // kv_heads)
     ]
     prompt_attention.attend(
         q_out,
@@ -205,8 +205,8 @@ def test_prompts_in_chunks_have_the_same_bits_as_whole_prompts() -> None:
 
     def attend(first: int, stop: int) -> Tensor:
         starts = torch.tensor([0, stop - first], dtype=torch.int32)
-        rows, firsts = prompt_attention.query_blocks(starts.tolist(), heads // kv_heads)
-        blocks = (  # and two programs that have nothing to do
+        rows, firsts = prompt_attention.query_blocks(starts.tolist(), [stop], heads // kv_heads)
+        blocks = (  # and two without tokens
             torch.tensor([*rows, 0, 0], dtype=torch.int32, device=DEVICE),
             torch.tensor([*firsts, stop - first, 1 << 30], dtype=torch.int32, device=DEVICE),
         )

@@ -12,7 +12,7 @@ from specialist.engines.native.gpu_inputs import Staging, pages_of_tokens, send_
 from specialist.ops.gpu import prompt_attention
 
 _HEADER = 16
-_NO_TOKEN = 1 << 30  # where a program of attention that has nothing to do begins
+_NO_TOKEN = 1 << 30  # where a block of queries begins that has no token
 _LEAST_EXACT = 2048  # from here on, launching every kernel takes less time than computing many padding tokens
 _PADDED = 16  # of so many tokens, one may then be a padding token
 
@@ -35,7 +35,7 @@ class PromptInputs(NamedTuple):
 
 def send_prompts(batch: StepBatch, group: int, device: torch.device, placed: Placed | None) -> PromptInputs:
     """Copy a step to the device."""
-    rows, firsts = prompt_attention.query_blocks(batch.query_start.tolist(), group)
+    rows, firsts = prompt_attention.query_blocks(batch.query_start.tolist(), batch.context_lens.tolist(), group)
     width = batch.block_tables.shape[1]
     own: list[Tensor] = []
     if placed is not None:
@@ -105,7 +105,9 @@ class CapturedInputs:
     def send(self, batch: StepBatch, bucket: int) -> None:
         """Copy the batch to the device, and padding tokens, which write to block 0 and attend to nothing."""
         numbers, edges = self._staging.next(), self._edges
-        rows, firsts = prompt_attention.query_blocks(batch.query_start.tolist(), self._group)
+        rows, firsts = prompt_attention.query_blocks(
+            batch.query_start.tolist(), batch.context_lens.tolist(), self._group
+        )
         num_rows, width = batch.block_tables.shape
         numbers[0] = width
         for begin, values in zip(edges, (batch.tokens, batch.positions, batch.slots), strict=False):

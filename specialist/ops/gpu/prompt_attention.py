@@ -1,6 +1,7 @@
 """Attention of prompts, and of drafts: rows of any number of tokens over blocks of KV memory.
 
-The tiles are those of `attention.py`, merged in the same order: a token has the same bits as in a decode step.
+The tiles are those of `attention.py`, merged in the same order: a token has the same bits as in a decode step. On a
+Hopper GPU, `hopper_attention.py` computes what fits there.
 """
 
 from typing import Any
@@ -9,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specialist.ops.gpu import hopper_attention
 from specialist.ops.gpu.attention import LOG2E, TILE, merge
 from specialist.ops.gpu.launch import EXACT
 
@@ -25,13 +27,13 @@ def _prefill(
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, WINDOW: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr,
 ):  # fmt: skip
-    """QUERIES tokens of one row, and the heads that share a KV head; nothing if the row ends before. The blocks of a
-    tile are looked up while the tile before is computed, so that loads of keys and values can run ahead."""
+    """QUERIES tokens, half of a block, and the heads that share a KV head; nothing if the row ends before. The KV
+    blocks of a tile are looked up while the tile before is computed, so that loads of keys and values can run ahead."""
     GROUP: tl.constexpr = HEADS // KV_HEADS
-    pid = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest contexts of a prompt first
+    pid = tl.program_id(0)
     kv_head = tl.program_id(1)
-    row = tl.load(block_rows + pid)
-    first = tl.load(block_firsts + pid)
+    row = tl.load(block_rows + pid // 2)
+    first = tl.load(block_firsts + pid // 2) + pid % 2 * QUERIES
     ends = tl.load(query_start + row + 1)
     if first >= ends:
         return
@@ -81,19 +83,19 @@ def _prefill(
 
 
 def queries(group: int) -> int:
-    """Return how many tokens a program of `attend` takes, if so many heads share a KV head."""
-    return max(1, _QUERY_ROWS // group)
+    """Return how many tokens are a block, if so many heads share a KV head."""
+    return 2 * max(1, _QUERY_ROWS // group)
 
 
-def query_blocks(query_start: list[int], group: int) -> tuple[list[int], list[int]]:
-    """Return, for each program of `attend`, its row and its first token."""
+def query_blocks(query_start: list[int], context_lens: list[int], group: int) -> tuple[list[int], list[int]]:
+    """Return the row and the first token of each block of queries, those with the longest contexts first."""
     size = queries(group)
-    rows, firsts = [], []
-    for row in range(len(query_start) - 1):
-        for first in range(query_start[row], query_start[row + 1], size):
-            rows.append(row)
-            firsts.append(first)
-    return rows, firsts
+    found = []
+    for row, context in enumerate(context_lens):
+        start, ends = query_start[row : row + 2]
+        found += [(ends - first - context, row, first) for first in range(start, ends, size)]
+    found.sort()
+    return [row for _, row, _ in found], [first for _, _, first in found]
 
 
 _QUERY_ROWS = 64
@@ -116,12 +118,17 @@ def attend(
     device."""
     _, block_size, kv_heads, head_dim = k_cache.shape
     heads = q.shape[1]
+    scale = head_dim**-0.5 * LOG2E
+    if hopper_attention.fits(q, k_cache):
+        return hopper_attention.attend(
+            q, blocks, query_start, context_lens, tables, widths, k_cache, v_cache, out, scale, window
+        )
     group = heads // kv_heads
     rows = max(triton.next_power_of_2(group), _QUERY_ROWS)
-    launch: Any = _prefill[(len(blocks[0]), kv_heads)]
+    launch: Any = _prefill[(2 * len(blocks[0]), kv_heads)]
     launch(
-        q, *blocks, query_start, context_lens, tables, widths, k_cache, v_cache, out, head_dim**-0.5 * LOG2E,
+        q, *blocks, query_start, context_lens, tables, widths, k_cache, v_cache, out, scale,
         HEADS=heads, KV_HEADS=kv_heads, D=head_dim, WINDOW=window or 0, BLOCK_SIZE=block_size, ROWS=rows,
-        QUERIES=queries(group), num_warps=4, **EXACT,
+        QUERIES=queries(group) // 2, num_warps=4, **EXACT,
     )  # fmt: skip
     return out
