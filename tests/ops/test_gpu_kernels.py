@@ -3,6 +3,7 @@
 import os
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -155,7 +156,7 @@ def test_attention_equals_the_reference_and_has_the_same_bits_in_any_batch(
     out = torch.full_like(q_out, torch.nan)
     blocks = [
         torch.tensor(part, dtype=torch.int32, device=DEVICE)
-        for part in prompt_attention.query_blocks(starts.tolist(), contexts, heads // kv_heads)
+        for part in prompt_attention.query_blocks(starts.numpy(), lens.numpy(), heads // kv_heads)
     ]
     prompt_attention.attend(
         q_out,
@@ -198,6 +199,22 @@ def test_attention_equals_the_reference_and_has_the_same_bits_in_any_batch(
                 assert same(flat[at], other[at])
 
 
+@pytest.mark.parametrize("group", [1, 2, 3, 20, 64])
+def test_blocks_of_queries_hold_every_token_once_and_the_longest_contexts_come_first(group: int) -> None:
+    rng, size = Random(group), prompt_attention.queries(group)
+    for _ in range(20):
+        lengths = [rng.choice((0, 1, size, 5 * size, rng.randint(0, 500))) for _ in range(rng.randint(1, 9))]
+        contexts = [length + rng.choice((0, rng.randint(0, 4000))) for length in lengths]
+        starts = np.cumsum([0, *lengths], dtype=np.int32)
+        rows, firsts = prompt_attention.query_blocks(starts, np.array(contexts, dtype=np.int32), group)
+        assert rows.dtype == firsts.dtype == np.int32
+        found = [(row, token) for row, first in zip(rows.tolist(), firsts.tolist(), strict=True)
+                 for token in range(first, min(first + size, int(starts[row + 1])))]  # fmt: skip
+        assert sorted(found) == [(row, int(starts[row]) + each) for row, n in enumerate(lengths) for each in range(n)]
+        seen = [contexts[row] - int(starts[row + 1]) + first for row, first in zip(rows, firsts, strict=True)]
+        assert seen == sorted(seen, reverse=True)
+
+
 def test_prompts_in_chunks_have_the_same_bits_as_whole_prompts() -> None:
     heads, kv_heads, head_dim, length = 4, 2, 64, 300 if ON_GPU else 70
     tables, k_cache, v_cache = paged([length], 16, kv_heads, head_dim, SHORT)
@@ -205,19 +222,19 @@ def test_prompts_in_chunks_have_the_same_bits_as_whole_prompts() -> None:
 
     def attend(first: int, stop: int) -> Tensor:
         starts = torch.tensor([0, stop - first], dtype=torch.int32)
-        rows, firsts = prompt_attention.query_blocks(starts.tolist(), [stop], heads // kv_heads)
+        lens = torch.tensor([stop], dtype=torch.int32)
+        rows, firsts = prompt_attention.query_blocks(starts.numpy(), lens.numpy(), heads // kv_heads)
         blocks = (  # and two without tokens
             torch.tensor([*rows, 0, 0], dtype=torch.int32, device=DEVICE),
             torch.tensor([*firsts, stop - first, 1 << 30], dtype=torch.int32, device=DEVICE),
         )
-        lens = torch.tensor([stop], dtype=torch.int32, device=DEVICE)
         widths = torch.tensor([tables.shape[1]], dtype=torch.int32, device=DEVICE)
         out = torch.full((stop - first, heads, head_dim), torch.nan, dtype=SHORT, device=DEVICE)
         return prompt_attention.attend(
             q[first:stop].contiguous(),
             blocks,
             starts.to(DEVICE),
-            lens,
+            lens.to(DEVICE),
             tables.to(DEVICE),
             widths,
             k_cache,

@@ -35,7 +35,7 @@ class PromptInputs(NamedTuple):
 
 def send_prompts(batch: StepBatch, group: int, device: torch.device, placed: Placed | None) -> PromptInputs:
     """Copy a step to the device."""
-    rows, firsts = prompt_attention.query_blocks(batch.query_start.tolist(), batch.context_lens.tolist(), group)
+    rows, firsts = prompt_attention.query_blocks(batch.query_start.numpy(), batch.context_lens.numpy(), group)
     width = batch.block_tables.shape[1]
     own: list[Tensor] = []
     if placed is not None:
@@ -44,7 +44,7 @@ def send_prompts(batch: StepBatch, group: int, device: torch.device, placed: Pla
     parts = send_together(
         device,
         *(batch.tokens, batch.positions, batch.slots, batch.query_start, batch.context_lens),
-        *(torch.tensor(values, dtype=torch.int32) for values in (rows, firsts)),
+        *(torch.from_numpy(values) for values in (rows, firsts)),
         *(batch.outputs, torch.tensor([width], dtype=torch.int32), batch.block_tables.flatten(), *own),
     )
     tokens, positions, slots, starts, contexts, of_rows, of_firsts, outputs, widths, tables, *of_pages = parts
@@ -105,9 +105,7 @@ class CapturedInputs:
     def send(self, batch: StepBatch, bucket: int) -> None:
         """Copy the batch to the device, and padding tokens, which write to block 0 and attend to nothing."""
         numbers, edges = self._staging.next(), self._edges
-        rows, firsts = prompt_attention.query_blocks(
-            batch.query_start.tolist(), batch.context_lens.tolist(), self._group
-        )
+        rows, firsts = prompt_attention.query_blocks(batch.query_start.numpy(), batch.context_lens.numpy(), self._group)
         num_rows, width = batch.block_tables.shape
         numbers[0] = width
         for begin, values in zip(edges, (batch.tokens, batch.positions, batch.slots), strict=False):

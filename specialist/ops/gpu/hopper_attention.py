@@ -2,17 +2,18 @@
 
 A program stays on its multiprocessor and takes one piece of work after the other: BLOCK_ROWS rows of queries that share
 a KV head. One warp lets the copy engine fetch keys, another values, box after box of a block's tokens, some tiles
-ahead. Two groups of four warps have half of the rows each. While a group's tensor cores mix the values of a tile, its
-other units compute the weights of the next; while they merge, the tensor cores serve the other group.
+ahead. Two groups of four warps have half of the rows each. A group starts the scores of a tile and mixes the values of
+the tile before at once; while it weighs and merges them, the tensor cores serve the other group.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
@@ -22,6 +23,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from specialist.ops.gpu.attention import LOG2E
 from specialist.ops.gpu.launch import EXACT
 
 BLOCK_ROWS = 128
@@ -58,7 +60,7 @@ def _keys(first, ends, context, QUERIES: gl.constexpr, WINDOW: gl.constexpr):
     lowest = 0
     if WINDOW > 0:
         lowest = gl.maximum(start + 1 - WINDOW, 0) // TILE * TILE
-    return lowest, stop, gl.where(first < ends, gl.cdiv(stop - lowest, TILE), 0)
+    return lowest, stop, gl.cdiv(stop - lowest, TILE)
 
 
 @gluon.jit
@@ -84,31 +86,31 @@ def _fetch(
     BOXES: gl.constexpr = TILE // BOX
     PANELS: gl.constexpr = D // PANEL
     width = gl.load(widths)
-    done = 0
-    for turn in range(0, gl.cdiv(num_works, gl.num_programs(0))):
-        place = _place(turn)
-        row, first, ends, context = _rows(lists, place, num_works, KV_HEADS)
+    row, first, ends, context = _rows(lists, _place(0), num_works, KV_HEADS)
+    turn, done = 0, 0
+    while first < ends:
         lowest, stop, count = _keys(first, ends, context, QUERIES, WINDOW)
-        column = place % KV_HEADS * D
+        column = _place(turn) % KV_HEADS * D
         table = tables + row.to(gl.int64) * width
-        if count > 0:
-            zero, one, two, three = _blocks(table, lowest, stop - 1, BOX, BLOCK_SIZE)
-            for tile in range(0, count):
-                begin = lowest + tile * TILE
-                blocks = (zero, one, two, three)
-                zero, one, two, three = _blocks(table, begin + TILE, stop - 1, BOX, BLOCK_SIZE)
-                at = done + tile
-                stage = at % STAGES
-                mbarrier.wait(empty.index(stage), (at // STAGES & 1) ^ 1)
-                mbarrier.expect(full.index(stage), TILE * D * 2)
-                for box in gl.static_range(BOXES):
-                    token = begin + box * BOX
-                    slot = blocks[box] * BLOCK_SIZE + token % BLOCK_SIZE
-                    slot = gl.where(token < stop, slot, -BOX)  # outside of the cache, the copy engine finds zeros
-                    for panel in gl.static_range(PANELS):
-                        to = boxes.index((stage * PANELS + panel) * BOXES + box)
-                        tma.async_copy_global_to_shared(cache, [slot, column + panel * PANEL], full.index(stage), to)
-            done += count
+        zero, one, two, three = _blocks(table, lowest, stop - 1, BOX, BLOCK_SIZE)
+        for tile in range(0, count):
+            begin = lowest + tile * TILE
+            blocks = (zero, one, two, three)
+            zero, one, two, three = _blocks(table, begin + TILE, stop - 1, BOX, BLOCK_SIZE)
+            at = done + tile
+            stage = at % STAGES
+            mbarrier.wait(empty.index(stage), (at // STAGES & 1) ^ 1)
+            mbarrier.expect(full.index(stage), TILE * D * 2)
+            for box in gl.static_range(BOXES):
+                token = begin + box * BOX
+                slot = blocks[box] * BLOCK_SIZE + token % BLOCK_SIZE
+                slot = gl.where(token < stop, slot, -BOX)  # outside of the cache, the copy engine finds zeros
+                for panel in gl.static_range(PANELS):
+                    to = boxes.index((stage * PANELS + panel) * BOXES + box)
+                    tma.async_copy_global_to_shared(cache, [slot, column + panel * PANEL], full.index(stage), to)
+        done += count
+        turn += 1
+        row, first, ends, context = _rows(lists, _place(turn), num_works, KV_HEADS)
 
 
 @gluon.jit
@@ -140,10 +142,11 @@ def _mix(weights, values, MIXED: gl.constexpr):
 
 
 @gluon.jit
-def _sum(weights, SUM: gl.constexpr):
-    ones = gl.full([TILE, 8], 1.0, weights.dtype, gl.DotOperandLayout(1, SUM, 2))
+def _sum(weights, ones, SUM: gl.constexpr):
+    """Start to sum each row's weights, 8 times beside each other: tensor cores multiply by no fewer columns."""
+    zeros = gl.zeros([SIDE, 8], gl.float32, SUM)
     weights = gl.convert_layout(weights, gl.DotOperandLayout(0, SUM, 2))
-    return mma_v2(weights, ones, gl.zeros([SIDE, 8], gl.float32, SUM), input_precision="ieee")
+    return warpgroup_mma(weights, ones.permute((1, 0)), zeros, use_acc=False, is_async=True)
 
 
 @gluon.jit
@@ -165,26 +168,6 @@ def _weigh(scores, scale):
     return peak, gl.exp2(gl.fma(scores, gl.full_like(scores, scale), base))
 
 
-_HOLD = gl.constexpr(
-    "{ .reg .b32 all; .reg .pred never;\n"
-    + "lop3.b32 all, $32, $33, $34, 0xFE;\n"
-    + "".join(f"lop3.b32 all, all, ${each}, ${each + 1}, 0xFE;\n" for each in range(35, 63, 2))
-    + "or.b32 all, all, $63;\n"
-    + "setp.lt.s32 never, all, 0;\n@never pmevent 1;\n"
-    + "".join(f"mov.b32 ${each}, 0;\n" for each in range(32))
-    + "}"
-)
-_HELD = gl.constexpr(",".join(["=r"] * 32 + ["r"] * 32))
-
-
-@gluon.jit
-def _hold(weights):
-    """Have all weights computed before what follows. The assembler would else move a later `warpgroup_mma_wait` before
-    them, as it takes waiting for cheap. It keeps the order of an instruction that has an effect, here if a weight is
-    negative, which never happens."""
-    gl.inline_asm_elementwise(_HOLD, _HELD, [weights], dtype=gl.float32, is_pure=False, pack=32)
-
-
 @gluon.jit
 def _merge(peak, total, mixed, its_peak, its_total, its_mixed, SUM: gl.constexpr, MIXED: gl.constexpr):
     """The same as `attention.merge`."""
@@ -203,7 +186,7 @@ def _beside(values, matrix, LAYOUT: gl.constexpr):
 
 @gluon.jit
 def _step(
-    peak, total, mixed, its_peak, weights, at, begin, start, scale, queries, keys, values, bars,
+    peak, total, mixed, its_peak, weights, at, begin, start, scale, queries, keys, values, ones, bars,
     HIDES: gl.constexpr, GROUP: gl.constexpr, WINDOW: gl.constexpr,
     S: gl.constexpr, SUM: gl.constexpr, MIXED: gl.constexpr,
 ):  # fmt: skip
@@ -214,15 +197,14 @@ def _step(
     scores = _score(queries, keys.index(stage), S)
     rounded = weights.to(values.dtype)
     mbarrier.wait(v_full.index(before), (at - 1) // STAGES & 1)
+    its_total = _sum(rounded, ones, SUM)
     its_mixed = _mix(rounded, values.index(before), MIXED)
-    its_total = _sum(rounded, SUM)
-    scores = warpgroup_mma_wait(1, deps=(scores,))
+    scores = warpgroup_mma_wait(2, deps=(scores,))
     mbarrier.arrive(k_empty.index(stage), count=1)
     if HIDES:
         scores = _hide(scores, begin, start, GROUP, WINDOW, S)
     next_peak, next_weights = _weigh(scores, scale)
-    _hold(next_weights)
-    its_mixed = warpgroup_mma_wait(0, deps=(its_mixed,))
+    its_total, its_mixed = warpgroup_mma_wait(0, deps=(its_total, its_mixed))
     mbarrier.arrive(v_empty.index(before), count=1)
     peak, total, mixed = _merge(peak, total, mixed, its_peak, its_total, its_mixed, SUM, MIXED)
     return peak, total, mixed, next_peak, next_weights
@@ -230,7 +212,7 @@ def _step(
 
 @gluon.jit
 def _compute(
-    q, out, queries, k_boxes, v_boxes, bars, lists, scale, num_works,
+    q, out, queries, k_boxes, v_boxes, ones, bars, lists, scale, num_works,
     HALF: gl.constexpr, HEADS: gl.constexpr, KV_HEADS: gl.constexpr, D: gl.constexpr, WINDOW: gl.constexpr,
     QUERIES: gl.constexpr, BOX: gl.constexpr,
 ):  # fmt: skip
@@ -239,7 +221,7 @@ def _compute(
     MODEL: gl.constexpr = q.dtype.element_ty
     S: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, TILE, 16])
     MIXED: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, D, 16])
-    SUM: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [4, 1], [16, 8])
+    SUM: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 8, 16])
     WIDE: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [4, 1], [1, 0])
     BOXED: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     keys = k_boxes._reinterpret(MODEL, [STAGES, TILE, D], queries.layout)
@@ -249,62 +231,61 @@ def _compute(
     mine = queries.index(HALF)
     _row, first, ends, context = _rows(lists, _place(0), num_works, KV_HEADS)
     _load_queries(q, mine, _place(0) % KV_HEADS, first + OWN, ends, HEADS, GROUP, D, WIDE)
-    done = 0
-    for turn in range(0, gl.cdiv(num_works, gl.num_programs(0))):
-        kv_head, next_head = _place(turn) % KV_HEADS, _place(turn + 1) % KV_HEADS
-        _row, next_first, next_ends, next_context = _rows(lists, _place(turn + 1), num_works, KV_HEADS)
+    turn, done = 0, 0
+    while first < ends:
+        kv_head = _place(turn) % KV_HEADS
+        turn += 1
+        next_head = _place(turn) % KV_HEADS
+        _row, next_first, next_ends, next_context = _rows(lists, _place(turn), num_works, KV_HEADS)
         lowest, stop, count = _keys(first, ends, context, QUERIES, WINDOW)
         start = context - ends + first + OWN
         async_copy.wait_group(0)
         fence_async_shared()
         gl.thread_barrier()
-        if count > 0:
-            seen = 0  # so many tiles are seen by every query
-            if WINDOW == 0:
-                seen = gl.minimum((start + 1) // TILE, count)
-            peak = gl.full([SIDE], float("-inf"), gl.float32, gl.SliceLayout(1, S))
-            total = gl.zeros([SIDE, 8], gl.float32, SUM)
-            mixed = gl.zeros([SIDE, D], gl.float32, MIXED)
-            mbarrier.wait(k_full.index(done % STAGES), done // STAGES & 1)
-            scores = warpgroup_mma_wait(0, deps=(_score(mine, keys.index(done % STAGES), S),))
-            mbarrier.arrive(k_empty.index(done % STAGES), count=1)
-            its_peak, weights = _weigh(_hide(scores, lowest, start, GROUP, WINDOW, S), scale)
-            for tile in range(1, seen):
-                peak, total, mixed, its_peak, weights = _step(
-                    peak, total, mixed, its_peak, weights, done + tile, lowest + tile * TILE, start, scale,
-                    mine, keys, values, bars, False, GROUP, WINDOW, S, SUM, MIXED,
-                )  # fmt: skip
-            for tile in range(gl.maximum(seen, 1), count):
-                peak, total, mixed, its_peak, weights = _step(
-                    peak, total, mixed, its_peak, weights, done + tile, lowest + tile * TILE, start, scale,
-                    mine, keys, values, bars, True, GROUP, WINDOW, S, SUM, MIXED,
-                )  # fmt: skip
-            done += count
-            stage = (done - 1) % STAGES
-            mbarrier.wait(v_full.index(stage), (done - 1) // STAGES & 1)
-            if stop % BOX != 0:  # values after the last token weigh nothing, but might not be finite
-                for panel in gl.static_range(D // PANEL):
-                    box = v_boxes.index((stage * (D // PANEL) + panel) * (TILE // BOX) + stop % TILE // BOX)
-                    kept = (gl.arange(0, BOX, gl.SliceLayout(1, BOXED)) < stop % BOX)[:, None]
-                    box.store(gl.where(kept, box.load(BOXED), 0.0))
-                fence_async_shared()
-                gl.thread_barrier()
-            rounded = weights.to(MODEL)
-            its_mixed = _mix(rounded, values.index(stage), MIXED)
-            its_total = _sum(rounded, SUM)
-            gl.thread_barrier()  # all warps have used their queries
-            _load_queries(q, mine, next_head, next_first + OWN, next_ends, HEADS, GROUP, D, WIDE)
-            its_mixed = warpgroup_mma_wait(0, deps=(its_mixed,))
-            mbarrier.arrive(v_empty.index(stage), count=1)
-            peak, total, mixed = _merge(peak, total, mixed, its_peak, its_total, its_mixed, SUM, MIXED)
-            total = gl.max(total, axis=1)  # all are equal
-            result = gl.convert_layout((mixed / _beside(total, mixed, MIXED)).to(MODEL), WIDE)
-            each, columns = gl.arange(0, SIDE, gl.SliceLayout(1, WIDE)), gl.arange(0, D, gl.SliceLayout(0, WIDE))
-            token = first + OWN + each // GROUP
-            place = (token.to(gl.int64) * HEADS + kv_head * GROUP + each % GROUP) * D
-            gl.store(out + (place[:, None] + columns[None, :]), result, mask=(token < ends)[:, None])
-        else:
-            _load_queries(q, mine, next_head, next_first + OWN, next_ends, HEADS, GROUP, D, WIDE)
+        seen = 0  # so many tiles are seen by every query
+        if WINDOW == 0:
+            seen = gl.minimum((start + 1) // TILE, count)
+        peak = gl.full([SIDE], float("-inf"), gl.float32, gl.SliceLayout(1, S))
+        total = gl.zeros([SIDE, 8], gl.float32, SUM)
+        mixed = gl.zeros([SIDE, D], gl.float32, MIXED)
+        mbarrier.wait(k_full.index(done % STAGES), done // STAGES & 1)
+        scores = warpgroup_mma_wait(0, deps=(_score(mine, keys.index(done % STAGES), S),))
+        mbarrier.arrive(k_empty.index(done % STAGES), count=1)
+        its_peak, weights = _weigh(_hide(scores, lowest, start, GROUP, WINDOW, S), scale)
+        for tile in range(1, seen):
+            peak, total, mixed, its_peak, weights = _step(
+                peak, total, mixed, its_peak, weights, done + tile, lowest + tile * TILE, start, scale,
+                mine, keys, values, ones, bars, False, GROUP, WINDOW, S, SUM, MIXED,
+            )  # fmt: skip
+        for tile in range(gl.maximum(seen, 1), count):
+            peak, total, mixed, its_peak, weights = _step(
+                peak, total, mixed, its_peak, weights, done + tile, lowest + tile * TILE, start, scale,
+                mine, keys, values, ones, bars, True, GROUP, WINDOW, S, SUM, MIXED,
+            )  # fmt: skip
+        done += count
+        stage = (done - 1) % STAGES
+        mbarrier.wait(v_full.index(stage), (done - 1) // STAGES & 1)
+        if stop % BOX != 0:  # values after the last token weigh nothing, but might not be finite
+            for panel in gl.static_range(D // PANEL):
+                box = v_boxes.index((stage * (D // PANEL) + panel) * (TILE // BOX) + stop % TILE // BOX)
+                kept = (gl.arange(0, BOX, gl.SliceLayout(1, BOXED)) < stop % BOX)[:, None]
+                box.store(gl.where(kept, box.load(BOXED), 0.0))
+            fence_async_shared()
+            gl.thread_barrier()
+        rounded = weights.to(MODEL)
+        its_total = _sum(rounded, ones, SUM)
+        its_mixed = _mix(rounded, values.index(stage), MIXED)
+        gl.thread_barrier()  # all warps have used their queries
+        _load_queries(q, mine, next_head, next_first + OWN, next_ends, HEADS, GROUP, D, WIDE)
+        its_total, its_mixed = warpgroup_mma_wait(0, deps=(its_total, its_mixed))
+        mbarrier.arrive(v_empty.index(stage), count=1)
+        peak, total, mixed = _merge(peak, total, mixed, its_peak, its_total, its_mixed, SUM, MIXED)
+        total = gl.max(total, axis=1)  # all are equal
+        result = gl.convert_layout((mixed / _beside(total, mixed, MIXED)).to(MODEL), WIDE)
+        each, columns = gl.arange(0, SIDE, gl.SliceLayout(1, WIDE)), gl.arange(0, D, gl.SliceLayout(0, WIDE))
+        token = first + OWN + each // GROUP
+        place = (token.to(gl.int64) * HEADS + kv_head * GROUP + each % GROUP) * D
+        gl.store(out + (place[:, None] + columns[None, :]), result, mask=(token < ends)[:, None])
         first, ends, context = next_first, next_ends, next_context
     async_copy.wait_group(0)
 
@@ -315,7 +296,8 @@ def _attend(
     HEADS: gl.constexpr, KV_HEADS: gl.constexpr, D: gl.constexpr, WINDOW: gl.constexpr, QUERIES: gl.constexpr,
     BLOCK_SIZE: gl.constexpr, BOX: gl.constexpr,
 ):  # fmt: skip
-    """QUERIES tokens of one row, and the heads that share a KV head, are a piece of work."""
+    """QUERIES tokens of one row, and the heads that share a KV head, are a piece of work. A program ends at the first
+    that has no token: those come last."""
     MODEL: gl.constexpr = q.dtype.element_ty
     BOXES: gl.constexpr = STAGES * (D // PANEL) * (TILE // BOX)
     queries = gl.allocate_shared_memory(MODEL, [2, SIDE, D], k_cache.layout)
@@ -330,14 +312,16 @@ def _attend(
         mbarrier.init(v_full.index(stage), count=1)
         mbarrier.init(k_empty.index(stage), count=2)
         mbarrier.init(v_empty.index(stage), count=2)
+    ones = gl.allocate_shared_memory(MODEL, [8, TILE], k_cache.layout)
+    ones.store(gl.full([8, TILE], 1.0, MODEL, gl.BlockedLayout([1, 4], [2, 16], [4, 1], [1, 0])))
     fence_async_shared()
     bars = (k_full, k_empty, v_full, v_empty)
     lists = (block_rows, block_firsts, query_start, context_lens)
     gl.warp_specialize(
         [
-            (_compute, (q, out, queries, k_boxes, v_boxes, bars, lists, scale, num_works,
+            (_compute, (q, out, queries, k_boxes, v_boxes, ones, bars, lists, scale, num_works,
                         0, HEADS, KV_HEADS, D, WINDOW, QUERIES, BOX)),
-            (_compute, (q, out, queries, k_boxes, v_boxes, bars, lists, scale, num_works,
+            (_compute, (q, out, queries, k_boxes, v_boxes, ones, bars, lists, scale, num_works,
                         1, HEADS, KV_HEADS, D, WINDOW, QUERIES, BOX)),
             (_fetch, (k_cache, k_boxes, k_full, k_empty, lists, tables, widths, num_works,
                       KV_HEADS, D, WINDOW, QUERIES, BLOCK_SIZE, BOX)),
@@ -346,19 +330,6 @@ def _attend(
         ],
         worker_num_warps=[4, 1, 1], worker_num_regs=[240, 24, 24],
     )  # fmt: skip
-
-
-def fits(q: Tensor, k_cache: Tensor) -> bool:
-    """Whether `attend` can compute with these: 16-bit elements on a Hopper GPU, and shapes that fit its tiles."""
-    _, block_size, kv_heads, head_dim = k_cache.shape
-    return (
-        q.device.type == "cuda"
-        and torch.cuda.get_device_capability(q.device)[0] == 9
-        and q.dtype in (torch.bfloat16, torch.float16)
-        and head_dim in (64, 128)
-        and SIDE.value % (q.shape[1] // kv_heads) == 0
-        and block_size in (16, 32, 64, 128, 256)
-    )
 
 
 def attend(
@@ -374,7 +345,8 @@ def attend(
     scale: float,
     window: int | None,
 ) -> Tensor:
-    """The same as `prompt_attention.attend`, if all of it `fits`."""
+    """The same as `prompt_attention.attend`, for 16-bit elements, heads of 64 or 128 elements of which 1, 2, 4 ... 64
+    share a KV head, and blocks of 16, 32, 64, 128 or 256 tokens."""
     _, block_size, kv_heads, head_dim = k_cache.shape
     heads = q.shape[1]
     box = min(block_size, TILE.value)
@@ -395,3 +367,24 @@ def attend(
 
 
 _REGISTERS = 168  # of each thread on average: 3 groups of four warps share 65,536
+
+
+def try_out(device: torch.device) -> None:
+    """Compute a small prompt. Raises an error if the kernel cannot be compiled, or computes something else."""
+    generator = torch.Generator().manual_seed(0)
+    length, context, size = 150, 200, 64
+    q, k, v = (
+        torch.randn(shape, generator=generator).to(torch.bfloat16)
+        for shape in ((length, 2, size), (13, 16, 1, size), (13, 16, 1, size))
+    )
+    keys, values = (each.float().view(1, -1, size)[:, :context].expand(2, -1, -1) for each in (k, v))
+    seen = torch.ones(length, context, dtype=torch.bool).tril(context - length)
+    expected = functional.scaled_dot_product_attention(q.float().transpose(0, 1), keys, values, seen).transpose(0, 1)
+    lists = [0, 0, 0], [128, 64, 0], [0, length], [context], [*range(13)], [13]
+    rows, firsts, *others = (torch.tensor(each, dtype=torch.int32, device=device) for each in lists)
+    starts, contexts, tables, widths = others
+    out = torch.full((length, 2, size), torch.nan, dtype=q.dtype, device=device)
+    caches, scale = (k.to(device), v.to(device)), size**-0.5 * LOG2E
+    attend(q.to(device), (rows, firsts), starts, contexts, tables, widths, *caches, out, scale, None)
+    if not (out.cpu().float() - expected).norm() < 0.015 * expected.norm():
+        raise ArithmeticError("attention of a small prompt differs from the reference")

@@ -6,12 +6,15 @@ Hopper GPU, `hopper_attention.py` computes what fits there.
 
 from typing import Any
 
+import numpy as np
+import torch
 import triton
 import triton.language as tl
+from numpy.typing import NDArray
 from torch import Tensor
 
-from specialist.ops.gpu import hopper_attention
 from specialist.ops.gpu.attention import LOG2E, TILE, merge
+from specialist.ops.gpu.hopper import for_hopper
 from specialist.ops.gpu.launch import EXACT
 
 
@@ -87,15 +90,17 @@ def queries(group: int) -> int:
     return 2 * max(1, _QUERY_ROWS // group)
 
 
-def query_blocks(query_start: list[int], context_lens: list[int], group: int) -> tuple[list[int], list[int]]:
+def query_blocks(
+    query_start: NDArray[np.int32], context_lens: NDArray[np.int32], group: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the row and the first token of each block of queries, those with the longest contexts first."""
     size = queries(group)
-    found = []
-    for row, context in enumerate(context_lens):
-        start, ends = query_start[row : row + 2]
-        found += [(ends - first - context, row, first) for first in range(start, ends, size)]
-    found.sort()
-    return [row for _, row, _ in found], [first for _, _, first in found]
+    counts = -(-np.diff(query_start) // size)
+    rows = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    behind = np.cumsum(counts) - counts  # blocks of the rows before
+    firsts = query_start[rows] + size * (np.arange(len(rows), dtype=np.int32) - behind[rows].astype(np.int32))
+    order = np.argsort(query_start[1:][rows] - firsts - context_lens[rows], kind="stable")
+    return rows[order], firsts[order]
 
 
 _QUERY_ROWS = 64
@@ -113,16 +118,18 @@ def attend(
     out: Tensor,
     window: int | None = None,
 ) -> Tensor:
-    """The same as `reference.layers.attend`, for rows of any number of tokens. `blocks`: see `query_blocks`. `tables`
-    holds the rows' block tables, one after the other, each of `widths[0]` blocks. All integers are int32 on the
-    device."""
+    """The same as `reference.layers.attend`, for rows of any number of tokens. `blocks`: see `query_blocks`; those
+    without tokens come last. `tables` holds the rows' block tables, one after the other, each of `widths[0]` blocks.
+    All integers are int32 on the device."""
     _, block_size, kv_heads, head_dim = k_cache.shape
     heads = q.shape[1]
     scale = head_dim**-0.5 * LOG2E
-    if hopper_attention.fits(q, k_cache):
-        return hopper_attention.attend(
+    hopper = for_hopper("hopper_attention", q.device) if _fits_hopper(q, k_cache) else None
+    if hopper is not None:
+        found: Tensor = hopper.attend(
             q, blocks, query_start, context_lens, tables, widths, k_cache, v_cache, out, scale, window
         )
+        return found
     group = heads // kv_heads
     rows = max(triton.next_power_of_2(group), _QUERY_ROWS)
     launch: Any = _prefill[(2 * len(blocks[0]), kv_heads)]
@@ -132,3 +139,14 @@ def attend(
         QUERIES=queries(group) // 2, num_warps=4, **EXACT,
     )  # fmt: skip
     return out
+
+
+def _fits_hopper(q: Tensor, k_cache: Tensor) -> bool:
+    """Whether the kernel for Hopper GPUs takes such tensors."""
+    _, block_size, kv_heads, head_dim = k_cache.shape
+    return (
+        q.dtype in (torch.bfloat16, torch.float16)
+        and head_dim in (64, 128)
+        and _QUERY_ROWS % (q.shape[1] // kv_heads) == 0
+        and block_size in (16, 32, 64, 128, 256)
+    )
