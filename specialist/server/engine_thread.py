@@ -195,8 +195,7 @@ class EngineThread:
             self.counters.count_step(step, num_emitted, ended_at - started_at)
         handled: list[Event] = []
         while events:
-            for event in events:
-                self._handle(event, started_at, ended_at)
+            self._handle_all(events, started_at, ended_at)
             handled += events
             events = self._scheduler.take_events()  # again, because a stop string ends its request
         is_load_due = step is None or ended_at - self._load_sent_at >= self.LOAD_SECONDS
@@ -205,11 +204,21 @@ class EngineThread:
         load = measure_load(self._scheduler, self._meter) if is_load_due else None
         self._send(load, self._reporter.report(step, handled, ended_at))
 
-    def _handle(self, event: Event, started_at: float, now: float) -> None:
-        """Handle an event. If that fails, only the event's request fails."""
-        served = self._served.get(event.request_id)
-        if served is None:
-            return
+    def _handle_all(self, events: list[Event], started_at: float, now: float) -> None:
+        find, updates = self._served.get, self._updates
+        for event in events:
+            served = find(event.request_id)
+            if served is None:
+                continue
+            if served.only_counts and isinstance(event, Emitted):
+                served.num_emitted += len(event.tokens)
+                served.last_token_at = now
+                updates.append((served, event))
+            else:
+                self._handle(served, event, started_at, now)
+
+    def _handle(self, served: ServedRequest, event: Event, started_at: float, now: float) -> None:
+        """Handle an event of the request. If that fails, only the request fails."""
         if isinstance(event, Finished):
             self._finish(served, event)
             return

@@ -199,8 +199,9 @@ class ServedRequest:
     # Written by the engine's thread.
     _admitted_at: float | None = None
     _first_token_at: float | None = None
-    _num_emitted: int = 0
-    _last_token_at: float | None = None
+    num_emitted: int = 0  # tokens of a plain answer
+    last_token_at: float | None = None
+    only_counts: bool = False  # whether further tokens need only be counted, as `push_tokens` would
     _num_hit_tokens: int = 0
     _miss_reason: ConversationMissReason = ""
     _times_preempted: int = 0
@@ -224,6 +225,7 @@ class ServedRequest:
     def record_preemption(self, at: float) -> None:
         self._times_preempted += 1
         self._preempted_at = at
+        self.only_counts = False
 
     @property
     def has_begun(self) -> bool:
@@ -231,7 +233,7 @@ class ServedRequest:
         return self._first_token_at is not None
 
     def push_tokens(self, event: Emitted, now: float) -> AnswerChunk | Emitted:
-        self._last_token_at = now
+        self.last_token_at = now
         if self._first_token_at is None:
             self._first_token_at = now
         if self._preempted_since_token is not None:
@@ -240,7 +242,8 @@ class ServedRequest:
         if self.embedding is not None:
             return NOTHING  # the sampled token is not wanted
         if self.answer.is_plain:
-            self._num_emitted += len(event.tokens)
+            self.num_emitted += len(event.tokens)
+            self.only_counts = True
             return event
         return self.answer.push(event.tokens, event.logprobs)
 
@@ -260,13 +263,13 @@ class ServedRequest:
             reason=reason,
             stop_string=self.answer.stop_string,
             prompt_tokens=len(self.request.prompt),
-            completion_tokens=self._num_emitted if self.answer.is_plain else self.answer.num_tokens,
+            completion_tokens=self.num_emitted if self.answer.is_plain else self.answer.num_tokens,
             cache_hit_tokens=self._num_hit_tokens,
             miss_reason=self._miss_reason,
             times_preempted=self._times_preempted,
             queued=_seconds(self.request.arrival, self._admitted_at),
             prefill=_seconds(self._admitted_at, self._first_token_at),
-            decode=_seconds(self._first_token_at, self._last_token_at),
+            decode=_seconds(self._first_token_at, self.last_token_at),
             total=now - self.request.arrival,
             preempted=self._preempted_seconds,
             drafted_tokens=event.num_drafted,
