@@ -63,6 +63,14 @@ class TokenChain:
         except (OverflowError, TypeError) as error:
             raise _not_tokens(error) from error
 
+    def append(self, token: int) -> bool:
+        """Add the token. If it is invalid, return False instead."""
+        try:
+            self._tokens.append(token)
+        except (OverflowError, TypeError):
+            return False
+        return True
+
     @property
     def last(self) -> int:
         return self._tokens[-1]

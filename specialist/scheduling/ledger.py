@@ -1,7 +1,7 @@
 """The ledger makes every state change of a sequence, and each change leaves the pool consistent."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from kvpool import AdmissionPlan, BlockKey, BlockPool, BlockTable, InvariantViolation
@@ -203,6 +203,7 @@ class Hybrid(PureAttention):
         self.num_snapshot_bytes -= self.snapshots.pop(key).nbytes
 
 
+_RowResult = tuple[tuple[int, ...] | RowFault, tuple[SampledLogprobs, ...]]
 _REMEMBERED = 4  # conversation blocks to remember per block of the pool, to distinguish evicted blocks from new ones
 
 
@@ -282,22 +283,12 @@ class Ledger:
             return self._roll_back_all(step, outcome)
         if not self._is_complete(outcome, step):
             return self._roll_back_all(step, StepFailure(f"some of the {len(step.rows)} rows have no result"))
-        rollbacks = []
         rows, logprobs = step.rows, outcome.logprobs or ((),) * len(step.rows)
-        tables = rows.tables if isinstance(rows, PlainRows) else None
-        each = zip(step.sequences, outcome.sampled, logprobs, strict=True)
-        for place, (seq, sampled, likely) in enumerate(each):
-            try:
-                if tables is not None and self._go_on(seq, tables[place], sampled, likely):
-                    continue
-                rollback = self._advance(rows[place], sampled, likely)
-            except InvariantViolation:
-                raise
-            except Exception as error:  # a state that cannot settle ends only its own sequence
-                rollback = self._roll_back(rows[place], f"{type(error).__name__}: {error}")
-            if rollback is not None:
-                rollbacks.append(rollback)
-        return rollbacks
+        each = zip(outcome.sampled, logprobs, strict=True)
+        if isinstance(rows, PlainRows):
+            return self._settle_plain(rows, each)
+        settled = [self._settle_row(row, sampled, likely) for row, (sampled, likely) in zip(rows, each, strict=True)]
+        return [rollback for rollback in settled if rollback is not None]
 
     @staticmethod
     def _is_complete(outcome: object, step: Step) -> bool:
@@ -306,34 +297,40 @@ class Ledger:
             return False
         return len(outcome.sampled) == len(step.rows) and len(outcome.logprobs) in (0, len(step.rows))
 
-    def _go_on(
-        self,
-        seq: Sequence,
-        table: BlockTable,
-        sampled: tuple[int, ...] | RowFault,
-        logprobs: tuple[SampledLogprobs, ...],
-    ) -> bool:
-        """Do what `_advance` does, in less time, for a plain row whose answer goes on. Return False for others."""
-        request, num_tokens = seq.request, seq.num_tokens
-        if (
-            not isinstance(sampled, tuple)
-            or len(sampled) != 1
-            or sampled[0] in request.stop_ids
-            or num_tokens + 1 >= seq.max_total_tokens
-            or num_tokens == len(request.prompt)  # its first deadline may end
-            or request.guide is not None
-            or seq.state is not None
-            or seq.finish_reason is not None
-            or seq.suspect
-        ):
-            return False
-        seq.num_scheduled = 0
-        seq.chain.extend(sampled)
-        seq.num_tokens, seq.num_computed = num_tokens + 1, num_tokens
-        if num_tokens % self.pool.block_size == 0:
-            self.pool.register(table, seq.chain, num_tokens)
-        self.events.append(tuple.__new__(Emitted, (request.request_id, sampled, logprobs and logprobs[:1])))
-        return True
+    def _settle_plain(self, rows: PlainRows, results: Iterable[_RowResult]) -> list[Rollback]:
+        """Do what `_settle_row` does for each, in less time for those whose answers go on within a block."""
+        rollbacks, events, size = [], self.events, self.pool.block_size
+        for place, (seq, (sampled, likely)) in enumerate(zip(rows.sequences, results, strict=True)):
+            request, num_tokens = seq.request, seq.num_tokens
+            if (
+                isinstance(sampled, tuple)
+                and len(sampled) == 1
+                and sampled[0] not in request.stop_ids
+                and num_tokens + 1 < seq.max_total_tokens
+                and num_tokens % size
+                and num_tokens != len(request.prompt)  # otherwise its first deadline may end
+                and request.guide is None
+                and seq.state is None
+                and seq.finish_reason is None
+                and not seq.suspect
+                and seq.chain.append(sampled[0])
+            ):
+                seq.num_scheduled = 0
+                seq.num_tokens, seq.num_computed = num_tokens + 1, num_tokens
+                events.append(tuple.__new__(Emitted, (request.request_id, sampled, likely and likely[:1])))
+            elif (rollback := self._settle_row(rows[place], sampled, likely)) is not None:
+                rollbacks.append(rollback)
+        return rollbacks
+
+    def _settle_row(
+        self, row: Row, sampled: tuple[int, ...] | RowFault, logprobs: tuple[SampledLogprobs, ...]
+    ) -> Rollback | None:
+        try:
+            return self._advance(row, sampled, logprobs)
+        except InvariantViolation:
+            raise
+        except Exception as error:  # a state that cannot settle ends only its own sequence
+            return self._roll_back(row, f"{type(error).__name__}: {error}")
 
     def _advance(
         self, row: Row, sampled: tuple[int, ...] | RowFault, logprobs: tuple[SampledLogprobs, ...] = ()

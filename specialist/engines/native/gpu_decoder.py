@@ -76,6 +76,7 @@ class GpuDecoder(TorchDecoder):
             raise ValueError(why)
         self.most_rows = buckets[-1]  # of a step that runs as graphs
         self.vocab_size = config.vocab_size
+        self._inference = torch.inference_mode()  # of launches: to enter it takes less time than to make it
         self._buckets = tuple(buckets)
         self._flat_buckets = tuple(each for each in buckets if each >= _LEAST_FLAT) or self._buckets[-1:]
         super().__init__(
@@ -291,11 +292,11 @@ class GpuDecoder(TorchDecoder):
         low = memory[: count * matrices * ranks].view(count, matrices, ranks)
         return low_rank.Terms(self.adapters.b[group][layer], low, rows, self.adapters.edges[group])
 
-    @torch.inference_mode()
     def launch(self, rows: DecodeRows) -> Drawn:
         """Start a decode step of at most `most_rows` rows, and return before it ends."""
-        self._run_decode(rows)
-        return self._draws.fetch(rows.num_rows)
+        with self._inference:
+            self._run_decode(rows)
+            return self._draws.fetch(rows.num_rows)
 
     @torch.inference_mode()
     def redraw(self, rows: Sequence[Shaped | None]) -> Drawn:
@@ -342,7 +343,7 @@ class GpuDecoder(TorchDecoder):
 
     def _place(self, stacks: Sequence[Stack]) -> Placed | None:
         """Load the adapters. Where they change other matrices than those before, or get other memory, prepare that."""
-        placed = self.adapters.place(stacks)
+        placed = self.adapters.place(stacks) if any(stacks) else None
         if placed is None:
             return None
         if len(self._adapter_inputs.rows.pages) <= self.adapters.num_pages:  # graphs use memory that was given back

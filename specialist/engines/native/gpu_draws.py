@@ -17,7 +17,8 @@ _RING = 4  # buffers on the host; a buffer is used again after the step that use
 class Drawn(NamedTuple):
     """A launched step, whose tokens are still on their way."""
 
-    host: NDArray[np.int32]  # [2, most rows]: the tokens, and the bits of the largest logits
+    tokens: NDArray[np.int32]  # [most rows]
+    peaks: NDArray[np.float32]  # [most rows], the largest logits
     arrived: torch.cuda.Event | None  # None on a CPU, which computes at once
     num_rows: int
 
@@ -25,8 +26,7 @@ class Drawn(NamedTuple):
         """Wait for the step. Return each row's token and largest logit."""
         if self.arrived is not None:
             self.arrived.synchronize()
-        tokens, peaks = self.host[:, : self.num_rows]
-        return tokens.tolist(), peaks.view(np.float32).tolist()
+        return self.tokens[: self.num_rows].tolist(), self.peaks[: self.num_rows].tolist()
 
 
 class Known(NamedTuple):
@@ -39,6 +39,15 @@ class Known(NamedTuple):
         return self.tokens, self.peaks
 
 
+class _Result:
+    """One of the buffers on the host, and its parts."""
+
+    def __init__(self, memory: Tensor, arrived: torch.cuda.Event | None) -> None:
+        self.memory, self.arrived = memory, arrived
+        self.tokens: NDArray[np.int32] = memory[0].numpy()
+        self.peaks: NDArray[np.float32] = memory[1].view(torch.float32).numpy()
+
+
 class Draws:
     """What the rows of the last step have drawn. The next step may take its tokens from here."""
 
@@ -49,7 +58,8 @@ class Draws:
         self.tokens, self.peaks = self.both[0], self.both[1].view(torch.float32)
         on_gpu = device.type == "cuda"
         memory = [torch.zeros((2, most_rows), dtype=torch.int32, pin_memory=on_gpu) for _ in range(_RING)]
-        self._results = [(each, each.numpy(), torch.cuda.Event() if on_gpu else None) for each in memory]  # type: ignore[no-untyped-call]
+        self._results = [_Result(each, torch.cuda.Event() if on_gpu else None) for each in memory]  # type: ignore[no-untyped-call]
+        self._stream = torch.cuda.current_stream(device) if on_gpu else None  # of all steps
         self._turn = 0
 
     def run(self, logits: Tensor, temperatures: Tensor, uniforms: Tensor, *, chained: bool) -> None:
@@ -58,11 +68,11 @@ class Draws:
     def fetch(self, num_rows: int) -> Drawn:
         """Let the first rows come to the host."""
         self._turn = (self._turn + 1) % _RING
-        memory, numbers, arrived = self._results[self._turn]
-        memory.copy_(self.both, non_blocking=True)
-        if arrived is not None:
-            arrived.record()
-        return Drawn(numbers, arrived, num_rows)
+        result = self._results[self._turn]
+        result.memory.copy_(self.both, non_blocking=True)
+        if result.arrived is not None:
+            result.arrived.record(self._stream)
+        return Drawn(result.tokens, result.peaks, result.arrived, num_rows)
 
     def draw(self, logits: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]) -> Known:
         """Draw a token from each row of `logits`, exactly as `run` does, and wait for them."""
