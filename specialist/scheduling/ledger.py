@@ -1,10 +1,10 @@
 """The ledger makes every state change of a sequence, and each change leaves the pool consistent."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Literal
 
-from kvpool import AdmissionPlan, BlockKey, BlockPool, BlockTable, InvariantViolation
+from kvpool import AdmissionPlan, BlockKey, BlockPool, InvariantViolation
 from specialist.scheduling.sequence import (
     FinishReason,
     Request,
@@ -203,7 +203,6 @@ class Hybrid(PureAttention):
         self.num_snapshot_bytes -= self.snapshots.pop(key).nbytes
 
 
-_RowResult = tuple[tuple[int, ...] | RowFault, tuple[SampledLogprobs, ...]]
 _REMEMBERED = 4  # conversation blocks to remember per block of the pool, to distinguish evicted blocks from new ones
 
 
@@ -283,11 +282,10 @@ class Ledger:
             return self._roll_back_all(step, outcome)
         if not self._is_complete(outcome, step):
             return self._roll_back_all(step, StepFailure(f"some of the {len(step.rows)} rows have no result"))
-        rows, logprobs = step.rows, outcome.logprobs or ((),) * len(step.rows)
-        each = zip(outcome.sampled, logprobs, strict=True)
+        rows, results = step.rows, (outcome.sampled, outcome.logprobs or ((),) * len(step.rows))
         if isinstance(rows, PlainRows):
-            return self._settle_plain(rows, each)
-        settled = [self._settle_row(row, sampled, likely) for row, (sampled, likely) in zip(rows, each, strict=True)]
+            return self._settle_plain(rows, *results)
+        settled = [self._settle_row(*each) for each in zip(rows, *results, strict=True)]
         return [rollback for rollback in settled if rollback is not None]
 
     @staticmethod
@@ -297,10 +295,15 @@ class Ledger:
             return False
         return len(outcome.sampled) == len(step.rows) and len(outcome.logprobs) in (0, len(step.rows))
 
-    def _settle_plain(self, rows: PlainRows, results: Iterable[_RowResult]) -> list[Rollback]:
+    def _settle_plain(
+        self,
+        rows: PlainRows,
+        samples: tuple[tuple[int, ...] | RowFault, ...],
+        logprobs: tuple[tuple[SampledLogprobs, ...], ...],
+    ) -> list[Rollback]:
         """Do what `_settle_row` does for each, in less time for those whose answers go on within a block."""
         rollbacks, events, size = [], self.events, self.pool.block_size
-        for place, (seq, (sampled, likely)) in enumerate(zip(rows.sequences, results, strict=True)):
+        for place, (seq, sampled, likely) in enumerate(zip(rows.sequences, samples, logprobs, strict=True)):
             request, num_tokens = seq.request, seq.num_tokens
             if (
                 isinstance(sampled, tuple)
