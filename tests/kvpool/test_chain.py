@@ -123,7 +123,9 @@ def test_appending_an_invalid_token_is_refused(value: object) -> None:
     chain = TokenChain(ROOT, 1, [0])
     with pytest.raises(ValueError, match="tokens must be integers"):
         chain.extend([cast(int, value)])
+    assert not chain.append(cast(int, value))
     assert tuple(chain.view()) == (0,)
+    assert chain.append(5) and tuple(chain.view()) == (0, 5)
 
 
 @pytest.mark.parametrize("text", [b"", b"1234", bytearray(b"1234"), "1234"], ids=repr)

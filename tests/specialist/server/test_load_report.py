@@ -6,16 +6,19 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import asdict
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from octet.clock import ManualClock
 from octet.supervisor.process import PREVIOUS_END_VARIABLE, ProcessEnd
 from octet.v1 import specialist_pb2 as wire
 from specialist.scheduling.sequence import GREEDY
-from specialist.scheduling.step import Admitted, Emitted, Finished
+from specialist.scheduling.step import Admitted, Emitted, Finished, Preempted
+from specialist.server.engine_thread import EngineThread
 from specialist.server.replica import TOKEN_BYTES
 from specialist.server.served_request import AnswerText, ServedRequest
 from specialist.server.server import _identify_process
@@ -164,26 +167,35 @@ MOVES = st.lists(st.tuples(st.sampled_from(["run", "leave", "say"]), st.integers
 
 
 @given(MOVES)
+@example([("run", 0), ("say", 1), ("say", 2), ("leave", 1), ("run", 3), ("say", 1), ("say", 1)])
 def test_preempted_time_counts_if_a_token_follows(moves: list[Move]) -> None:
     """The reported time must be the time for which the request did not run between its first admission and its last
-    token."""
+    token. Every token is counted and passed on."""
     clock = ManualClock()
     served = served_request()
+    loop = SimpleNamespace(scheduler=None)
+    thread = EngineThread(cast(Any, loop), clock)
+    thread._served["r"] = served
     running, began, away, reported, times = False, False, 0, 0, 0
+    said_at: list[float] = []
     for move, seconds in moves:
         clock.sleep(seconds)
         away += seconds if began and not running else 0
         if move == "run" and not running:
-            served.record_admission(Admitted("r", 4, 0, times), clock.now())
+            thread._handle_all([Admitted("r", 4, 0, times)], clock.now(), clock.now())
             running = began = True
         elif move == "leave" and running:
-            served.record_preemption(clock.now())
+            thread._handle_all([Preempted("r", "admission", "")], clock.now(), clock.now())
             running, times = False, times + 1
         elif move == "say" and running:
-            served.push_tokens(Emitted("r", (1,)), clock.now())
+            thread._handle_all([Emitted("r", (1, 2))], clock.now(), clock.now())
             reported = away
+            said_at.append(clock.now())
     usage = served.usage(Finished("r", "cancelled", ""), clock.now())
     assert (usage.preempted or 0) == reported and usage.times_preempted == times
+    assert usage.completion_tokens == 2 * len(said_at)
+    assert usage.decode == (said_at[-1] - said_at[0] if said_at else None)
+    assert thread._updates == [(served, Emitted("r", (1, 2)))] * len(said_at)
     assert (usage.preempted or 0) <= (usage.prefill or 0) + (usage.decode or 0)
     if not times:
         assert usage.preempted is None
