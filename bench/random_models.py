@@ -10,7 +10,10 @@ from itertools import accumulate
 from math import prod
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 SHAPE = "shape:"
 _COMMON: Mapping[str, Any] = {
@@ -68,7 +71,7 @@ def random_model(shape: str, cache: Path, shapes: Mapping[str, Mapping[str, Any]
     draft = Path(mkdtemp(dir=cache, prefix=".draft-"))
     try:
         (draft / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-        _write_tokenizer(draft / "tokenizer.json", config["vocab_size"])
+        letters_tokenizer(config["vocab_size"]).save(str(draft / "tokenizer.json"))
         _write_weights(draft, tensors(config))
         draft.replace(directory)
     finally:
@@ -146,7 +149,8 @@ def _write_shard(directory: Path, device: str, shard: tuple[int, Mapping[str, tu
             file.write(values.cpu().view(torch.uint8).numpy().data)
 
 
-def _write_tokenizer(file: Path, vocab_size: int) -> None:
+def letters_tokenizer(vocab_size: int) -> "Tokenizer":
+    """Return a tokenizer without merges: a token for each byte, and as many others as the vocabulary needs."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     letters = ["<e>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
@@ -155,4 +159,4 @@ def _write_tokenizer(file: Path, vocab_size: int) -> None:
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.save(str(file))
+    return tokenizer

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bench.early_exit import first_layers, with_faint_layers
+from bench.speculation_gpu import bench_on_gpu
 from bench.timing import Board, table_of_spreads
 from octet.clock import Clock, SystemClock
 from specialist.models.demo import cache_directory, demo_model
@@ -134,7 +135,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--cpu-time", action="store_true", help="count the CPU time of one thread")
+    parser.add_argument(
+        "--device",
+        default="cpu",
+        help="cuda: a model of the shape of Llama 3.1 8B and a draft model of that of Qwen3 0.6B, with random weights",
+    )
     arguments = parser.parse_args()
+    if arguments.device != "cpu":
+        if arguments.model or arguments.cpu_time or arguments.cases != list(CASES):
+            parser.error(f"--device {arguments.device} has its own models and cases")
+        for records in bench_on_gpu(SystemClock(), arguments.rounds, arguments.device):
+            print(table_of_spreads(records, {}), flush=True)
+        return
     model = arguments.model or demo_model(cache_directory())
     whole_prompts = 60.0  # a budget with which no prompt is split, so that all requests soon decode together
     threads, clock = (1, CpuClock()) if arguments.cpu_time else (0, SystemClock())

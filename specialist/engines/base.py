@@ -1,9 +1,10 @@
 """The interface between scheduling and computing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from specialist.scheduling.step import Outcome, Rollback, Step
+from specialist.scheduling.sequence import Request
+from specialist.scheduling.step import Outcome, Rollback, RowFault, Step
 
 
 class EngineFault(RuntimeError):
@@ -27,3 +28,23 @@ class Engine(Protocol):
 
     def discard(self, rollbacks: Iterable[Rollback]) -> None:
         """Zero the slots of tokens that were rolled back."""
+
+
+class TurnEngine(Engine, Protocol):
+    """An engine that computes several decode steps in turn without waiting for their tokens."""
+
+    @property
+    def most_in_turn(self) -> int:
+        """The most rows of such a step."""
+
+    def draws_in_turn(self, request: Request) -> bool:
+        """Whether it can draw for such a request before the tokens before are known."""
+
+    def draw_in_turn(self, step: Step, counts: Sequence[int]) -> Iterator[list[int | RowFault]]:
+        """Compute the step, in which every row has one sample, and then decode steps of the same rows: row i draws
+        `counts[i]` tokens in all, and the blocks for them are there. Yield what each step draws, for the rows that draw
+        so many; before asking for more, the caller appends it to their sequences. What a row draws after a fault means
+        nothing."""
+
+    def wait(self) -> None:
+        """Wait until all that was launched has run."""

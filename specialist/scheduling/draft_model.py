@@ -13,13 +13,11 @@ from dataclasses import replace
 from kvpool import BlockPool, BlockTable, TokenChain
 from octet.clock import Clock
 from octet.identity import Lane
-from specialist.engines.base import Engine
+from specialist.engines.base import Engine, TurnEngine
 from specialist.scheduling.copied_text import HitRates, OwnHits
 from specialist.scheduling.sequence import Sequence
 from specialist.scheduling.step import Rollback, Row, RowFault, Step, StepOutcome
 from specialist.scheduling.step_cost import StepCost
-
-_NEW_CHUNK = 0.1  # the weight of the newest chunk in the time of a token
 
 
 class DraftFailed(RuntimeError):
@@ -49,15 +47,27 @@ class DraftModel:
     sequences that it guessed for least recently. If a method raises, call `forget_all`."""
 
     def __init__(
-        self, engine: Engine, pool: BlockPool, lane: Lane, clock: Clock, max_step_tokens: int, context: int
+        self,
+        engine: Engine,
+        pool: BlockPool,
+        lane: Lane,
+        clock: Clock,
+        max_step_tokens: int,
+        context: int,
+        in_turn: TurnEngine | None = None,
+        chunk: int = 128,
     ) -> None:
-        """`max_step_tokens`: the most tokens that the engine computes at once. `context`: the most of a sequence."""
+        """`max_step_tokens`: the most tokens that the engine computes at once. `context`: the most of a sequence.
+        `in_turn`: the engine, if it can draw several guesses without waiting for each. `chunk`: the most tokens that
+        should be read in one step, so that other requests wait only briefly."""
         self.pool = pool
         self.context = context
+        self.chunk = chunk
         self.cost = StepCost()  # of drawing, by the number of tokens that are computed for it
         self.token_seconds = 0.0  # of each token that is only read; 0 until one was
         self.seconds = 0.0  # spent in all
         self._engine = engine
+        self._in_turn = in_turn
         self._lane = lane
         self._clock = clock
         self._max_step_tokens = max_step_tokens
@@ -105,8 +115,9 @@ class DraftModel:
                 left -= num_tokens
         if rows:
             seconds, _ = self._compute(rows)
-            weight = _NEW_CHUNK if self.token_seconds else 1.0
-            self.token_seconds += weight * (seconds / (most - left) - self.token_seconds)
+            num_read = most - left
+            weight = num_read / (num_read + self.chunk) if self.token_seconds else 1.0
+            self.token_seconds += weight * (seconds / num_read - self.token_seconds)
 
     def guess(self, windows: Mapping[Sequence, int]) -> dict[Sequence, tuple[int, ...]]:
         """Return for each sequence up to so many tokens that may follow; none for one for which there is no room."""
@@ -119,6 +130,12 @@ class DraftModel:
                 room -= seq.num_tokens - follower.num_computed
                 active[seq] = follower
         followers = dict(active)
+        if self._in_turn is not None:
+            alike = [seq for seq in active if self._in_turn.draws_in_turn(active[seq].own.request)]
+            most = self._in_turn.most_in_turn
+            for first in range(0, len(alike), most):
+                part = {seq: active.pop(seq) for seq in alike[first : first + most]}
+                self._guess_in_turn(self._in_turn, part, windows)
         while active:
             rows = [(each, each.row(len(each.own.chain) - each.num_computed, 1)) for each in active.values()]
             seconds, drawn = self._compute(rows)
@@ -135,11 +152,48 @@ class DraftModel:
                     del active[seq]
         return {seq: follower.guesses for seq, follower in followers.items() if follower.guesses}
 
+    def _guess_in_turn(
+        self, engine: TurnEngine, active: dict[Sequence, _Follower], windows: Mapping[Sequence, int]
+    ) -> None:
+        """Guess for these sequences without waiting for each guess."""
+        self._num_steps += 1
+        began = self._clock.now()
+        rows = tuple(each.row(len(each.own.chain) - each.num_computed, 1) for each in active.values())
+        step = Step(self._num_steps, (), rows, 0, began, may_repeat=False)
+        num_tokens, wanted, drawing = step.num_tokens, [windows[seq] for seq in active], dict(active)
+        for number, drawn in enumerate(engine.draw_in_turn(step, wanted), 1):
+            now = self._clock.now()
+            self.cost.learn(num_tokens, now - began)
+            self.seconds += now - began
+            began = now
+            for (seq, follower), token in zip(list(drawing.items()), drawn, strict=True):
+                self._take(follower, number, token, seq.request.stop_ids)
+                if number == windows[seq]:
+                    del drawing[seq]
+            num_tokens = len(drawing)
+        undone: list[Rollback] = []  # after a guess that no other may follow
+        for follower, row, num_drawn in zip(active.values(), rows, wanted, strict=True):
+            follower.num_computed = row.stop + max(0, len(follower.guesses) - 1)
+            if follower.num_computed < row.stop + num_drawn - 1:
+                undone.append(Rollback(follower.table, follower.num_computed, row.stop + num_drawn - 1))
+        if undone:
+            engine.discard(undone)
+
+    def _take(self, follower: _Follower, number: int, drawn: int | RowFault, stop_ids: Collection[int]) -> None:
+        """Take guess `number` of a round, unless one before it failed or ended the text."""
+        if len(follower.guesses) < number - 1 or (follower.guesses and follower.guesses[-1] in stop_ids):
+            return
+        if isinstance(drawn, RowFault):
+            self._learn(follower, number, is_right=False)
+            return
+        follower.own.append((drawn,))
+        follower.guesses += (drawn,)
+
     def _compute(self, rows: list[tuple[_Follower, Row]]) -> tuple[float, tuple[tuple[int, ...] | RowFault, ...]]:
         """Compute the rows. Return the seconds, and what was drawn after each. Raises DraftFailed."""
         self._num_steps += 1
         began = self._clock.now()
-        step = Step(self._num_steps, (), tuple(row for _, row in rows), 0, began)
+        step = Step(self._num_steps, (), tuple(row for _, row in rows), 0, began, may_repeat=False)
         completions = [each.outcome for each in self._engine.run(step) if each.step is step]
         outcome = completions[0] if completions else None
         if not isinstance(outcome, StepOutcome) or len(outcome.sampled) != len(rows):
@@ -148,6 +202,8 @@ class DraftModel:
             if not isinstance(drawn, RowFault) and len(drawn) != row.num_samples:
                 raise DraftFailed(f"the draft model drew {drawn!r:.200} where {row.num_samples} tokens were due")
             follower.num_computed = row.stop
+        if self._in_turn is not None and not any(row.num_samples for _, row in rows):
+            self._in_turn.wait()
         seconds = self._clock.now() - began
         self.seconds += seconds
         return seconds, outcome.sampled
@@ -172,6 +228,7 @@ class DraftModel:
         self._follow(seq, follower)
         self._followers.move_to_end(seq)
         follower.own.chain = TokenChain(b"", self.pool.block_size, seq.chain.view())
+        follower.own.num_tokens = seq.num_tokens
         return follower
 
     def _forget_oldest(self, kept: Collection[Sequence]) -> bool:

@@ -46,10 +46,9 @@ class DraftProposer:
             self.model.observe(seconds)
 
     def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
-        texts = {seq: text for seq in limits if (text := self._likelier_text(seq)).match}
-        times = self._cost.times(num_rows, num_rows + most) if texts or self.model is not None else []
+        texts, times = self._known(limits, num_rows, most)
         if not times:
-            return {}  # nothing is copied, or no step without drafts was measured yet
+            return {}
         copied = self._copy(texts, limits, num_rows, most, times)
         drafts = {seq: texts[seq].expected(window) for seq, window in copied.windows.items()}
         for seq in drafts:
@@ -63,6 +62,21 @@ class DraftProposer:
                 seq.draft_source = "model"
             drafts |= guesses
         return drafts
+
+    def wants(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> bool:
+        if self.model is not None and self.model.wants(limits):
+            return True
+        texts, times = self._known(limits, num_rows, most)
+        return bool(times and self._copy(texts, limits, num_rows, most, times).windows)
+
+    def _known(
+        self, limits: Mapping[Sequence, int], num_rows: int, most: int
+    ) -> tuple[dict[Sequence, CopiedText], list[float]]:
+        """Return the texts that are copied, and the times of steps. Without these, nothing can be guessed: nothing is
+        copied, or no step without drafts was measured yet."""
+        texts = {seq: text for seq in limits if (text := self._likelier_text(seq)).match}
+        times = self._cost.times(num_rows, num_rows + most) if texts or self.model is not None else []
+        return texts, times
 
     def ended(self, seq: Sequence) -> None:
         self._copied.pop(seq, None)

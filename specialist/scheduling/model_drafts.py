@@ -11,13 +11,13 @@ from specialist.scheduling.sequence import Sequence
 LEAST_GAIN = 1.1  # drafts must make a step so much faster for each token that they are worth their risk
 _WINDOWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 _READY = 32  # so many unread tokens are computed together with the first guess
-_CHUNK = 128  # tokens that it reads in one step, so that other requests wait only briefly
 _FEW, _LIKELY = 4, 0.8
 _FIRST_CHUNK = 16  # while the time of a token is unknown
 _WORTH = 2.0  # reading a text must save so many times its cost
 _TRIAL_SHARE = 0.01  # of the time of steps, spent on trials while the model does not pay
 _FIRST_TRIALS = 8  # steps whose time may be spent on trials at once, also at the beginning
-_UNCHANGED = 8  # steps after which it is asked again whether a model pays that did not
+_UNCHANGED = 8  # steps after which it is asked again whether a model pays that did not; twice as many each time
+_MOST_UNCHANGED = 32
 _TRIAL_DRAFTS = 16  # of all sequences in a trial step
 _FIRST_PAUSE, _LONGEST_PAUSE = 64, 4096  # steps without the model after a failure; twice as many after each further one
 
@@ -43,6 +43,7 @@ class ModelDrafts:
         self._pause = 0  # steps for which it is not asked
         self._next_pause = _FIRST_PAUSE
         self._unchanged = 0  # steps for which it will probably still not pay
+        self._next_unchanged = _UNCHANGED
         self._allowance: float | None = None  # the seconds that trials may cost now
         self._usual = 0.0  # the last step without drafts would take so long
         self._could_guess = False
@@ -50,6 +51,7 @@ class ModelDrafts:
 
     def observe(self, seconds: float) -> None:
         """Learn how long a decode step took, without the model's part."""
+        self._pause, self._unchanged = max(0, self._pause - 1), max(0, self._unchanged - 1)
         if self._could_guess and self._allowance is not None:
             self._allowance = min(self._allowance + _TRIAL_SHARE * seconds, _FIRST_TRIALS * self._usual)
             self._could_guess = False
@@ -57,19 +59,22 @@ class ModelDrafts:
             self._allowance -= self.model.seconds - self._trial + max(0.0, seconds - self._usual)
             self._trial = None
 
+    def wants(self, limits: Mapping[Sequence, int]) -> bool:
+        """Return whether it would guess or read now, for any of these sequences, or try to."""
+        self._could_guess = True
+        if self._pause or self._unchanged:
+            return False
+        return any(seq.num_tokens < self.model.context for seq in limits)
+
     def guess(
         self, limits: Mapping[Sequence, int], num_rows: int, most: int, seconds: list[float], copied: CopiedDrafts
     ) -> Mapping[Sequence, tuple[int, ...]]:
         """Return the model's guesses, at most `most` with the copied drafts of other sequences. `seconds` are those of
         steps with no draft, one, two and so on, as far as they are known."""
-        self._could_guess = True
-        if self._pause or self._unchanged:
-            self._pause, self._unchanged = max(0, self._pause - 1), max(0, self._unchanged - 1)
+        if not self.wants(limits):
             return {}
         context = self.model.context
         limits = {seq: least for seq, limit in limits.items() if (least := min(limit, context - seq.num_tokens)) > 0}
-        if not limits:
-            return {}
         try:
             self._usual = seconds[0]
             if self._allowance is None:
@@ -81,7 +86,7 @@ class ModelDrafts:
             self.model.forget_all()
             return {}
         if guesses:
-            self._next_pause = _FIRST_PAUSE
+            self._next_pause, self._next_unchanged = _FIRST_PAUSE, _UNCHANGED
         return guesses
 
     def _windows(
@@ -97,7 +102,7 @@ class ModelDrafts:
         others = {seq: limit for seq, limit in limits.items() if seq not in copied.windows}
         if others and self._allowance is not None and self._allowance > 0:
             return self._try(others, most - num_copied, unread, self._allowance)
-        self._unchanged = _UNCHANGED
+        self._unchanged, self._next_unchanged = self._next_unchanged, min(2 * self._next_unchanged, _MOST_UNCHANGED)
         return {}
 
     def _best_plan(
@@ -109,8 +114,8 @@ class ModelDrafts:
         copied: CopiedDrafts,
         unread: Mapping[Sequence, int],
     ) -> _Plan:
-        """Return the windows with which most tokens are kept in a second. A step that is larger than all measured ones
-        is tried with a few drafts that are likely."""
+        """Return the windows with which most tokens are kept in a second. A step that is a little larger than all
+        measured ones counts as they let expect."""
         gains = {
             seq: _sums_of_products(self.model.rates(seq, min(limit, _WINDOWS[-1]))) for seq, limit in limits.items()
         }
@@ -128,10 +133,13 @@ class ModelDrafts:
                 drafting = self._drafting_seconds(size, num_first, max(windows.values()))
                 if num_drafts > most or drafting is None:
                     break
-                if num_drafts >= len(seconds) and not self._is_likely(windows, gains):
+                checking = _expected_seconds(seconds, num_drafts, max(_FEW, size))
+                if checking is None and self._is_likely(windows, gains):
+                    checking = seconds[-1]
+                if checking is None:
                     break
                 total = kept + sum(gains[seq][width - 1] for seq, width in windows.items())
-                rate = total / (seconds[min(num_drafts, len(seconds) - 1)] + drafting)
+                rate = total / (checking + drafting)
                 if rate > best.rate:
                     best = _Plan(windows, rate)
             size //= 2
@@ -169,21 +177,23 @@ class ModelDrafts:
 
     def _chunk(self) -> int:
         """Return how many tokens it may read in one step."""
-        each = self.model.token_seconds
-        return min(_CHUNK, max(1, int(min(self._itl_seconds / each, _CHUNK)))) if each else _CHUNK
+        each, most = self.model.token_seconds, self.model.chunk
+        return max(1, int(min(self._itl_seconds / each, most))) if each else most
 
     def _try(
         self, limits: Mapping[Sequence, int], most: int, unread: Mapping[Sequence, int], budget: float
     ) -> dict[Sequence, int]:
-        """Return windows that show what the model can do, at a cost of about `budget` seconds. If no sequence is ready
-        for it, read a part of one."""
+        """Return windows that show what the model can do, at a cost of about `budget` seconds. Before, read the
+        sequences that are not ready for it, if each takes less than this; if no sequence is ready, at least a part."""
         self._trial = self.model.seconds
-        first = min(limits, key=lambda seq: (unread[seq], seq.index))
         each = self.model.token_seconds
-        if unread[first] > _READY or unread[first] * each > budget:
-            self.model.read([first], min(self._chunk(), int(budget / each)) if each else _FIRST_CHUNK)
+        ready = [seq for seq in limits if unread[seq] <= _READY and unread[seq] * each <= budget]
+        others = sorted(set(limits).difference(ready), key=lambda seq: (unread[seq], seq.index))
+        short = [seq for seq in others if each and unread[seq] * each <= budget]
+        if short or not ready:
+            most = min(self._chunk(), int(budget / each)) if each else _FIRST_CHUNK
+            self.model.read(short or others[:1], most)
             return {}
-        ready = [seq for seq in limits if unread[seq] <= _READY]
         window = max(2, min(4, _TRIAL_DRAFTS // len(ready)))
         windows: dict[Sequence, int] = {}
         for seq in ready:
@@ -192,6 +202,17 @@ class ModelDrafts:
                 windows[seq] = width
                 most -= width
         return windows
+
+
+def _expected_seconds(seconds: list[float], num_drafts: int, most_more: int) -> float | None:
+    """Return the time of a step with so many drafts; None if it is not known. Beyond the measured ones, for up to
+    `most_more` drafts, it grows as it did up to them."""
+    last = len(seconds) - 1
+    if num_drafts <= last:
+        return seconds[num_drafts]
+    if last == 0 or num_drafts > last + most_more:
+        return None
+    return seconds[last] + (seconds[last] - seconds[0]) / last * (num_drafts - last)
 
 
 def _sums_of_products(rates: list[float]) -> list[float]:

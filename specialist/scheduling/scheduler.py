@@ -58,6 +58,7 @@ class SchedulerConfig:
     """Share of the pool that an admission leaves free while others run, so that running sequences can grow."""
     age_bound: int = 8  # how many turns a prompt or an adapter stack may be passed over
     mixes_adapters: bool = False  # whether the engine computes rows with different adapter stacks in one step
+    runs_ahead: bool = False  # whether the engine begins the next decode step before this one is committed
 
     def __post_init__(self) -> None:
         if self.lane.adapters:
@@ -99,7 +100,7 @@ class Scheduler:
         self.budget = budget or FixedBudget(256)
         self.hold = hold
         self.states = states or PureAttention(pool)
-        self.rows = RowBuilder(pool, proposer, config.max_step_tokens)
+        self.rows = RowBuilder(pool, proposer, config.max_step_tokens, runs_ahead=config.runs_ahead)
         self.ledger = Ledger(pool, self.states, config.age_bound, self.rows.ended)
         self.waiting = self.ledger.waiting
         self.running = self.ledger.running
@@ -249,7 +250,9 @@ class Scheduler:
         else:
             self.pool.count_traffic([(row.start, row.stop) for row in rows])
         kept = rows if isinstance(rows, PlainRows) else tuple(rows)
-        step = Step(self.num_steps, rows[0].sequence.stack, kept, self._num_preempted, began)
+        stack, may_repeat = rows[0].sequence.stack, self.rows.may_repeat
+        step = Step(self.num_steps, stack, kept, self._num_preempted, began, may_repeat)
+        self.rows.launched(step)
         self.in_flight, self._num_preempted = step, 0
         return step
 

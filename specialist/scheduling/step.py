@@ -212,6 +212,7 @@ class Step:
     rows: tuple[Row, ...] | PlainRows
     num_preempted: int  # sequences preempted to make this step possible
     started_at: float  # before its drafts were guessed
+    may_repeat: bool = True  # whether a decode step of the same rows probably follows, so that it may be begun
 
     @cached_property
     def mode(self) -> Mode:
@@ -275,6 +276,9 @@ class Proposer(Protocol):
         """Guess which tokens may follow those of each sequence: at most its limit, and at most `most` in all. The step
         has `num_rows` rows. The sequences must not be changed, except for their `own_text` and `draft_source`."""
 
+    def wants(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> bool:
+        """Return whether `propose` would now guess, or do anything that a step which has begun would delay."""
+
     def observe(self, num_tokens: int, seconds: float) -> None:
         """Learn how long a step of decode rows took, of `num_tokens` with their drafts. `seconds` include `propose`."""
 
@@ -296,15 +300,26 @@ Drafts = dict[Sequence, tuple[int, ...]]
 
 
 class RowBuilder:
-    def __init__(self, pool: BlockPool, proposer: Proposer | None, max_step_tokens: int) -> None:
+    def __init__(
+        self, pool: BlockPool, proposer: Proposer | None, max_step_tokens: int, *, runs_ahead: bool = False
+    ) -> None:
+        """`runs_ahead`: whether the engine begins the next decode step before this one is committed. Drafts then wait
+        until the step that was begun is complete: it would be computed in vain."""
         self._pool = pool
         self._proposer = proposer
         self._max_step_tokens = max_step_tokens
+        self._runs_ahead = runs_ahead
+        self._is_begun = False  # whether the engine has probably begun the next decode step
+        self.may_repeat = True  # whether that after the one whose rows were asked for last probably has no drafts
         self.num_failed_proposals = 0
+
+    def launched(self, step: Step) -> None:
+        self._is_begun = self._runs_ahead and step.mode == "decode" and step.may_repeat
 
     def drafts(self, seqs: list[Sequence]) -> Drafts:
         """Return drafts for the sequences that speculate, never beyond the maximum length of an answer, nor more than
         fit into a step."""
+        self.may_repeat = True
         if self._proposer is None:
             return {}
         room = self._max_step_tokens - len(seqs)
@@ -312,15 +327,21 @@ class RowBuilder:
         if not limits:
             return {}
         try:
-            proposed = self._proposer.propose(limits, len(seqs), room)
-            drafts = {}
-            for seq, tokens in proposed.items():
-                drafts[seq] = as_tokens(tokens[: min(limits[seq], room)])
-                room -= len(drafts[seq])
+            drafts = {} if self._is_begun else self._proposed(self._proposer, limits, len(seqs), room)
+            if self._runs_ahead and not drafts:
+                self.may_repeat = not self._proposer.wants(limits, len(seqs), room)
             return drafts
         except Exception:  # a failed guess must not end a request
             self.num_failed_proposals += 1
             return {}
+
+    @staticmethod
+    def _proposed(proposer: Proposer, limits: dict[Sequence, int], num_rows: int, room: int) -> Drafts:
+        drafts = {}
+        for seq, tokens in proposer.propose(limits, num_rows, room).items():
+            drafts[seq] = as_tokens(tokens[: min(limits[seq], room)])
+            room -= len(drafts[seq])
+        return drafts
 
     @staticmethod
     def _most_drafts(seq: Sequence, room: int) -> int:

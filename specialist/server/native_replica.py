@@ -130,6 +130,7 @@ def replica_from_checkpoint(
             clock,
             made.kv_dtype,
             mixes_adapters=made.engine.mixes_adapters,
+            runs_ahead=made.engine.runs_ahead,
             states=states,
             max_running=max_running,
             proposer=proposer,

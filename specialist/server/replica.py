@@ -90,6 +90,7 @@ def create_scheduler(
     kv_dtype: str,
     *,
     mixes_adapters: bool = False,
+    runs_ahead: bool = False,
     states: PureAttention | None = None,
     max_running: int | None = None,
     proposer: DraftProposer | None = None,
@@ -104,6 +105,7 @@ def create_scheduler(
         max_running=max_running or settings.max_running,
         max_step_tokens=most,
         mixes_adapters=mixes_adapters,
+        runs_ahead=runs_ahead,
     )
     budget = TimedBudget(settings.itl_seconds, first_guess=first, most=most)
     hold = PrefillHold(settings.itl_seconds)

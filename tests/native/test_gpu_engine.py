@@ -162,6 +162,7 @@ def split(rows: DecodeRows) -> list[DecodeRow]:
 
 class Found(NamedTuple):
     tokens: list[int]
+    stays: bool = False
 
     def wait(self) -> tuple[list[int], list[float]]:
         return self.tokens, [1.0] * len(self.tokens)

@@ -18,6 +18,7 @@ from specialist.engines.native.create import (
     try_kernels,
     usual_matrix,
 )
+from specialist.engines.native.gpu_engine import GpuEngine
 from specialist.engines.native.gpu_memory import LEAST_BLOCKS
 from specialist.engines.native.settings import DEFAULT_KV_BYTES, NativeSettings
 from specialist.engines.native.torch_decoder import TorchDecoder
@@ -26,6 +27,7 @@ from specialist.models.progress import Progress, silent
 from specialist.models.weights import Affine
 from specialist.scheduling.draft_model import DraftModel
 
+_CHUNK, _GPU_CHUNK = 128, 2048  # tokens that a draft model reads in one step
 _log = logging.getLogger(__name__)
 
 
@@ -97,12 +99,14 @@ def draft_model(
     parts: NativeParts, checkpoint: Checkpoint, max_tokens: int, clock: Clock, *, prefix_cache: bool
 ) -> DraftModel:
     """Return the draft model of a pair. `max_tokens`: the most tokens that its engine computes at once."""
-    decoder = parts.engine.decoder
+    engine, decoder = parts.engine, parts.engine.decoder
     return DraftModel(
-        parts.engine,
+        engine,
         BlockPool(decoder.num_blocks, decoder.block_size, prefix_cache=prefix_cache),
         Lane("draft", checkpoint.revision),
         clock,
         max_step_tokens=max_tokens,
         context=checkpoint.config.context,
+        in_turn=engine if isinstance(engine, GpuEngine) else None,
+        chunk=_GPU_CHUNK if isinstance(engine, GpuEngine) else _CHUNK,
     )

@@ -115,6 +115,7 @@ RowSamples = tuple[tuple[int, ...] | RowFault, tuple[SampledLogprobs, ...]]
 
 class NativeEngine:
     mixes_adapters = False  # whether the rows of a step may have different adapters
+    runs_ahead = False  # whether it begins the next decode step before this one is committed
 
     def __init__(self, decoder: Decoder, adapters: AdapterStore, slots: DeviceSlots, sampler: Sampler = sample) -> None:
         self.decoder = decoder

@@ -22,6 +22,10 @@ class Drawn(NamedTuple):
     arrived: torch.cuda.Event | None  # None on a CPU, which computes at once
     num_rows: int
 
+    @property
+    def stays(self) -> bool:
+        return True
+
     def wait(self) -> tuple[list[int], list[float]]:
         """Wait for the step. Return each row's token and largest logit."""
         if self.arrived is not None:
@@ -34,6 +38,10 @@ class Known(NamedTuple):
 
     tokens: list[int]
     peaks: list[float]
+
+    @property
+    def stays(self) -> bool:
+        return False
 
     def wait(self) -> tuple[list[int], list[float]]:
         return self.tokens, self.peaks

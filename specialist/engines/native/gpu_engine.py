@@ -8,24 +8,28 @@ What a guide allows depends on the token before, which the host must know. Rows 
 others, but draw again when their masks are known, before the step after them is launched.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import inf, isfinite
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isfinite
 from threading import get_ident
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from specialist.adapters.adapter import Adapter
 from specialist.adapters.store import AdapterStore, DeviceSlots
 from specialist.engines.base import Completion
-from specialist.engines.native.engine import Decoder, NativeEngine, StepBatch, sample_rows
+from specialist.engines.native.begun_step import Arriving, Begun, fault_of, is_unchanged
+from specialist.engines.native.engine import Decoder, NativeEngine, StepBatch, build_batch, sample_rows
 from specialist.engines.native.shaped_draw import Shaped, is_plain, shaped_of
-from specialist.ops.reference.sampling import SampledToken, SampleRow, logits_fault, sample, uniform
+from specialist.ops.reference.sampling import SampledToken, SampleRow, sample, uniform
 from specialist.scheduling.sequence import Request, Sampling
 from specialist.scheduling.sequence import Sequence as Tracked
 from specialist.scheduling.step import PlainRows, Rollback, Row, RowFault, Step, StepOutcome
 
 _MOST_OTHERS = 2  # a launched step's tokens stay on the host until a few more steps have run
+_MOST_LAUNCHED = 3  # steps in turn: enough to keep a GPU busy, and fewer than a decoder has buffers for
 
 
 class DecodeRow(NamedTuple):
@@ -60,13 +64,6 @@ class DecodeRows(NamedTuple):
     @property
     def num_rows(self) -> int:
         return len(self.tokens)
-
-
-class Arriving(Protocol):
-    """A launched decode step, whose tokens are still on their way."""
-
-    def wait(self) -> tuple[list[int], list[float]]:
-        """Wait for the step. Return each row's token and largest logit."""
 
 
 class AheadDecoder(Decoder, Protocol):
@@ -140,6 +137,7 @@ class GpuEngine(NativeEngine):
     """Steps of any other kind run as in NativeEngine. Every row has the adapters of its request."""
 
     mixes_adapters = True
+    runs_ahead = True
 
     def __init__(self, decoder: AheadDecoder, adapters: AdapterStore, slots: DeviceSlots) -> None:
         super().__init__(decoder, adapters, slots)
@@ -156,9 +154,7 @@ class GpuEngine(NativeEngine):
         self.num_hits = self.num_misses = 0  # decode steps that were predicted, and those that were not
 
     def run(self, step: Step) -> Iterable[Completion]:
-        if self._thread != get_ident():
-            self._thread = get_ident()
-            self._gpu.enter_thread()
+        self._enter_thread()
         rows = self._plain_decode(step)
         if rows is None:
             self._is_decoding = False
@@ -171,7 +167,7 @@ class GpuEngine(NativeEngine):
         launched = self._take(rows)
         drawn, faults = self._follow_guides(step.rows, launched)
         was_decoding, self._is_decoding = self._is_decoding, True
-        self._ahead = self._launch_ahead(rows, launched) if was_decoding else None
+        self._ahead = self._launch_ahead(rows, launched) if was_decoding and step.may_repeat else None
         tokens, peaks = drawn.wait()
         if rows.sequences != launched.rows.sequences:
             places = [launched.places[seq] for seq in rows.sequences]
@@ -180,18 +176,71 @@ class GpuEngine(NativeEngine):
         if faults or not all(map(isfinite, peaks)):
             each = zip(rows.sequences, sampled, peaks, strict=True)
             sampled = tuple(
-                faults.get(seq) or _fault(peak, is_changed=not _is_unchanged(seq.request)) or token
+                faults.get(seq) or fault_of(peak, is_changed=not is_unchanged(seq.request)) or token
                 for seq, token, peak in each
             )
         self._drawn = rows.sequences, sampled
         return (Completion(step, StepOutcome(sampled)),)
 
+    def _enter_thread(self) -> None:
+        if self._thread != get_ident():
+            self._thread = get_ident()
+            self._gpu.enter_thread()
+
+    def wait(self) -> None:
+        if self._gpu.device.type == "cuda":
+            torch.cuda.current_stream(self._gpu.device).synchronize()
+
+    @property
+    def most_in_turn(self) -> int:
+        return self._gpu.most_rows
+
+    def draws_in_turn(self, request: Request) -> bool:
+        return request.guide is None and self._is_simple(request)
+
+    def draw_in_turn(self, step: Step, counts: Sequence[int]) -> Iterator[list[int | RowFault]]:
+        self._enter_thread()
+        self._ahead, self._is_decoding = None, False
+        rows, stops, left = PlainRows.of(step.rows), [row.stop for row in step.rows], list(counts)
+        if step.mode == "decode":
+            begun, stays = Begun(self._launch(rows, None).drawn, {}), True
+        else:
+            begun = self._begin(step, build_batch(step, self.decoder.block_size))
+            stays = begun.arriving.stays and not begun.found
+        launched = deque([(rows.sequences, begun)])
+        while max(left) > 1:
+            places = [place for place, num in enumerate(left) if num > 1]
+            if len(places) < len(left):
+                rows, stops = rows.at(places), [stops[place] for place in places]
+            sources: list[int] | None = places
+            tokens = rows.tokens
+            if not stays:
+                sequences, begun = launched.popleft()
+                drawn = begun.tokens(sequences)
+                yield drawn
+                sources, known = None, [drawn[place] for place in places]
+                tokens = tuple([(0 if isinstance(each, RowFault) else each,) for each in known])
+            rows = PlainRows(rows.sequences, rows.tables, tuple(stops), tokens)
+            launched.append((rows.sequences, Begun(self._launch(rows, sources).drawn, {})))
+            stays, stops, left = True, [stop + 1 for stop in stops], [left[place] - 1 for place in places]
+            if len(launched) == _MOST_LAUNCHED:
+                sequences, begun = launched.popleft()
+                yield begun.tokens(sequences)
+        for sequences, begun in launched:
+            yield begun.tokens(sequences)
+
     def _draw(self, step: Step, batch: StepBatch) -> list[SampledToken | RowFault]:
+        begun = self._begin(step, batch)
+        for row in step.rows:  # the commit needs these keys: they are computed while the GPU computes
+            row.sequence.chain.keys((row.stop - row.num_drafts) // row.table.block_size)
+        return begun.samples()
+
+    def _begin(self, step: Step, batch: StepBatch) -> Begun:
         """Draw by the same kernels as plain decode steps, whatever the other rows are, where these can."""
         draws: list[tuple[float, float]] = []  # of each sample
         changed: dict[int, SampleRow] = {}  # by their place among all samples
         for row in step.rows:
-            if _is_unchanged(row.sequence.request):
+            if is_unchanged(row.sequence.request):
                 draws += _plain_draws(row)
             else:
                 changed |= enumerate(sample_rows(row), len(draws))
@@ -199,13 +248,7 @@ class GpuEngine(NativeEngine):
         stacks = [self._stack(row.sequence.request) for row in step.rows]
         heat, noise = [each for each, _ in draws], [each for _, each in draws]
         logits, arriving = self._gpu.launch_batch(batch, stacks, heat, noise)
-        for row in step.rows:  # the commit needs these keys: they are computed while the GPU computes
-            row.sequence.chain.keys((row.stop - row.num_drafts) // row.table.block_size)
-        found = self._sample_changed(logits, changed)
-        return [
-            found[place] if place in changed else _fault(peak, is_changed=False) or SampledToken(token, None)
-            for place, (token, peak) in enumerate(zip(*arriving.wait(), strict=True))
-        ]
+        return Begun(arriving, self._sample_changed(logits, changed))
 
     def _stack(self, request: Request) -> tuple[Adapter, ...]:
         return tuple(self.adapters.get(digest) for digest in request.lane.adapters)
@@ -230,7 +273,7 @@ class GpuEngine(NativeEngine):
             picked = logits if len(shaped) == len(logits) else logits[list(shaped)]
             drawn_ones = zip(*self._gpu.draw_shaped(picked, list(shaped.values())), strict=True)
             for place, (token, peak) in zip(shaped, drawn_ones, strict=True):
-                found[place] = _fault(peak, is_changed=True) or SampledToken(token, None)
+                found[place] = fault_of(peak, is_changed=True) or SampledToken(token, None)
         return found
 
     def discard(self, rollbacks: Iterable[Rollback]) -> None:
@@ -255,7 +298,7 @@ class GpuEngine(NativeEngine):
     def _is_simple(self, request: Request) -> bool:
         if request.hidden_sum is not None:
             return False
-        return _is_unchanged(request) or self._gpu.can_draw(request.sampling, request.stop_ids)
+        return is_unchanged(request) or self._gpu.can_draw(request.sampling, request.stop_ids)
 
     def _take(self, rows: PlainRows) -> _Launched:
         """Return the launch that computes these rows: the prediction if it was right, otherwise a new one."""
@@ -368,11 +411,6 @@ class GpuEngine(NativeEngine):
         )
 
 
-def _is_unchanged(request: Request) -> bool:
-    """Whether only the temperature matters."""
-    return request.guide is None and is_plain(request.sampling)
-
-
 def _plain_draws(row: Row) -> list[tuple[float, float]]:
     """Return the temperature and the uniform number of each sample."""
     request, first = row.sequence.request, row.sequence.num_tokens
@@ -386,8 +424,3 @@ def _shape(row: SampleRow, vocab: int) -> Shaped | RowFault:
         return Shaped.of(row, vocab)
     except Exception as error:  # a row's own settings must not break other rows
         return RowFault(f"{type(error).__name__}: {error}")
-
-
-def _fault(peak: float, *, is_changed: bool) -> RowFault | None:
-    """`peak` is the largest logit after all changes."""
-    return logits_fault(0.0 if peak == -inf and is_changed else peak, peak)
