@@ -85,6 +85,9 @@ class ConstantProposer:
     def __init__(self, token: int) -> None:
         self._token = token
 
+    def wants(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> bool:
+        return True
+
     def observe(self, num_tokens: int, seconds: float) -> None: ...
 
     def ended(self, seq: Sequence) -> None: ...

@@ -51,18 +51,27 @@ class RoundCost(NamedTuple):
     checking: float
 
 
+class Counts(NamedTuple):
+    """Of steps after the prompts."""
+
+    tokens: int = 0
+    steps: int = 0
+    guesses: int = 0
+    checked: int = 0  # guesses whose predecessors were right
+    right: int = 0
+
+    def plus(self, other: "Counts") -> "Counts":
+        return Counts(*(a + b for a, b in zip(self, other, strict=True)))
+
+
 class Decoded(NamedTuple):
     seconds: float  # after the prompts
-    num_tokens: int  # in this time
-    num_steps: int
-    num_guesses: int
-    num_checked: int  # guesses whose predecessors were right
-    num_right: int
+    counts: Counts
     answers: list[tuple[int, ...]]
 
     @property
     def rate(self) -> float:
-        return self.num_tokens / self.seconds
+        return self.counts.tokens / self.seconds
 
 
 class FixedWindow:
@@ -141,16 +150,16 @@ class SpeculationBench:
         for request in self._requests(case, window, seed):
             answers[request.request_id] = ()
             scheduler.submit(request)
-        began, totals = self._clock.now(), [0] * 5
+        began, totals = self._clock.now(), Counts()
         while (step := loop.run_once()) is not None:
             emitted = {each.request_id: each.tokens for each in scheduler.take_events() if isinstance(each, Emitted)}
             for name, tokens in emitted.items():
                 answers[name] += tokens
             if step.mode == "prefill":
-                began, totals = self._clock.now(), [0] * 5  # at the last prompt's end
+                began, totals = self._clock.now(), Counts()  # at the last prompt's end
             else:
-                totals = [a + b for a, b in zip(totals, _counts(step, emitted), strict=True)]
-        return Decoded(self._clock.now() - began, *totals, list(answers.values()))
+                totals = totals.plus(_counts(step, emitted))
+        return Decoded(self._clock.now() - began, totals, list(answers.values()))
 
     def _requests(self, case: Case, window: int, seed: int) -> Iterator[Request]:
         """Yield requests whose texts begin in the part of the vocabulary that the case names."""

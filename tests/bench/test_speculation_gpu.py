@@ -67,5 +67,5 @@ def test_drafts_change_no_drawn_answer(bench: SpeculationBench) -> None:
 def test_the_best_window_follows_from_acceptance_and_costs() -> None:
     costs = {window: RoundCost(0.1 * window, 1.0) for window in (1, 2, 4)}
     assert expected_speed_up(0.0, 1.0, costs) == (1.0, 0)
-    assert expected_speed_up(1.0, 1.0, costs) == (pytest.approx(5 / 1.4), 4)
-    assert expected_speed_up(0.5, 1.0, costs) == (pytest.approx(1.75 / 1.2), 2)
+    assert expected_speed_up(1.0, 1.0, costs) == pytest.approx((5 / 1.4, 4))
+    assert expected_speed_up(0.5, 1.0, costs) == pytest.approx((1.75 / 1.2, 2))

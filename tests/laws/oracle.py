@@ -53,6 +53,9 @@ class OracleProposer:
     def forget(self, request_id: str) -> None:
         self._texts.pop(request_id, None)
 
+    def wants(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> bool:
+        return True
+
     def observe(self, num_tokens: int, seconds: float) -> None: ...
 
     def ended(self, seq: Sequence) -> None: ...

@@ -204,6 +204,9 @@ class PartlyWrong:
         coming = enumerate(expected(seq.request)[known : known + limit], known)
         return tuple(token if i % 4 else (token + 1) % VOCAB for i, token in coming)
 
+    def wants(self, limits: Mapping[Tracked, int], num_rows: int, most: int) -> bool:
+        return True
+
     def observe(self, num_tokens: int, seconds: float) -> None: ...
 
     def ended(self, seq: Tracked) -> None: ...

@@ -101,6 +101,9 @@ class SometimesRight:
         self.texts = texts
         self.window = window
 
+    def wants(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> bool:
+        return True
+
     def observe(self, num_tokens: int, seconds: float) -> None: ...
 
     def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:

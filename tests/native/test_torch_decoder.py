@@ -163,6 +163,9 @@ class PartlyWrongProposer:
     def __init__(self, texts: list[tuple[int, ...]]) -> None:
         self.texts = texts
 
+    def wants(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> bool:
+        return True
+
     def observe(self, num_tokens: int, seconds: float) -> None: ...
 
     def ended(self, seq: Sequence) -> None: ...

@@ -27,6 +27,9 @@ LONGEST_PROMPT = tuple(range(CAPACITY * BLOCK_SIZE - 1))
 
 
 class EchoProposer:
+    def wants(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> bool:
+        return True
+
     def observe(self, num_tokens: int, seconds: float) -> None: ...
 
     def ended(self, seq: Sequence) -> None: ...
