@@ -16,15 +16,16 @@ from specialist.scheduling.draft_model import DraftModel
 from specialist.scheduling.scheduler import Scheduler, StepLoop
 from specialist.scheduling.sequence import GREEDY, Request, Sampling
 from specialist.scheduling.sequence import Sequence as Tracked
-from specialist.scheduling.step import Emitted, FixedBudget, Step
+from specialist.scheduling.step import Emitted, Finished, FixedBudget, Step
 from specialist.server.native_replica import replica_from_checkpoint
 from specialist.server.settings import ReplicaSettings
 
-SHARES = (0.5, 0.8, 0.95)
+SHARES = (0.8, 0.95, 0.5)
 NUMS_SEQUENCES = (1, 4, 16)
 WINDOW = 16
 WINDOWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 _PROMPT, _ANSWER = 128, 192
+_KV_BYTES = 8 << 30
 _MEASURED = 10  # steps of each kind
 _WARM = Sampling(temperature=1.0)
 
@@ -52,7 +53,7 @@ class RoundCost(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Of steps after the prompts."""
+    """Of steps after the prompts, until the first answer ends."""
 
     tokens: int = 0
     steps: int = 0
@@ -65,7 +66,7 @@ class Counts(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    seconds: float  # after the prompts
+    seconds: float  # of these steps
     counts: Counts
     answers: list[tuple[int, ...]]
 
@@ -75,12 +76,11 @@ class Decoded(NamedTuple):
 
 
 class FixedWindow:
-    """A proposer whose model always guesses so many tokens, and that measures the steps."""
+    """A proposer whose model always guesses so many tokens, and that measures how long this takes."""
 
-    def __init__(self, model: DraftModel, window: int, num_rows: int) -> None:
-        self.costs: list[RoundCost] = []
-        self._model, self._window, self._num_rows = model, window, num_rows
-        self._guessing = 0.0
+    def __init__(self, model: DraftModel, window: int) -> None:
+        self.seconds = 0.0  # of the newest guesses
+        self._model, self._window = model, window
 
     def wants(self, limits: Mapping[Tracked, int], num_rows: int, most: int) -> bool:
         return True
@@ -90,12 +90,10 @@ class FixedWindow:
             self._model.read(list(limits), most)
         before = self._model.seconds
         guesses = self._model.guess(dict.fromkeys(limits, self._window))
-        self._guessing = self._model.seconds - before
+        self.seconds = self._model.seconds - before
         return guesses
 
-    def observe(self, num_tokens: int, seconds: float) -> None:
-        if num_tokens == self._num_rows * (1 + self._window):
-            self.costs.append(RoundCost(self._guessing, seconds - self._guessing))
+    def observe(self, num_tokens: int, seconds: float) -> None: ...
 
     def ended(self, seq: Tracked) -> None:
         self._model.forget(seq)
@@ -109,8 +107,9 @@ class SpeculationBench:
 
     def measure(self, cases: Sequence[Case], rounds: int) -> Iterator[list[BenchRecord]]:
         """Yield the records of each case."""
-        costs = {number: self.costs(number) for number in dict.fromkeys(case.num_sequences for case in cases)}
+        known: dict[int, dict[int, RoundCost]] = {}
         for case in cases:
+            costs = known[case.num_sequences] = known.get(case.num_sequences) or self.costs(case.num_sequences)
             board = Board("speculation")
             for number in range(rounds + 1):  # the first does not count
                 windows = (0, WINDOW) if number % 2 else (WINDOW, 0)
@@ -118,7 +117,7 @@ class SpeculationBench:
                 if found[0].answers != found[WINDOW].answers:
                     raise ValueError(f"{case.name}: drafts changed an answer")
                 if number:
-                    figures = _figures(case, found[0], found[WINDOW], costs[case.num_sequences])
+                    figures = figures_of(case, found[0], found[WINDOW], costs)
                     board.add(number, case.name, "octet", figures)
             yield board.records()
 
@@ -127,21 +126,26 @@ class SpeculationBench:
         return {window: self._cost(num_sequences, window) for window in WINDOWS}
 
     def _cost(self, num_sequences: int, window: int) -> RoundCost:
-        replica, case = self._replica, Case(SHARES[1], num_sequences)
+        replica, case = self._replica, Case(SHARES[0], num_sequences)
         if replica.proposer is None or replica.proposer.model is None:
             raise TypeError("the replica has no draft model")
-        fixed = FixedWindow(replica.proposer.model.model, window, num_sequences)
+        fixed = FixedWindow(replica.proposer.model.model, window)
         own = replica.scheduler
         scheduler = Scheduler(own.pool, own.config, self._clock, budget=FixedBudget(8192), proposer=fixed)
         loop = StepLoop(scheduler, replica.engine)
         requests = list(self._requests(case, window, window))
         for request in requests:
             scheduler.submit(replace(request, max_tokens=4 * _MEASURED * (1 + window)))
-        while len(fixed.costs) < _MEASURED and loop.run_once() is not None:
-            pass
+        costs: list[RoundCost] = []
+        began = self._clock.now()
+        while len(costs) < _MEASURED and (step := loop.run_once()) is not None:
+            ended = self._clock.now()
+            if step.num_tokens == num_sequences * (1 + window):
+                costs.append(RoundCost(fixed.seconds, ended - began - fixed.seconds))
+            began = ended
         for request in requests:
             scheduler.end(request.request_id, "cancelled")
-        guessing, checking = zip(*fixed.costs[2:], strict=True)
+        guessing, checking = zip(*costs[2:], strict=True)
         return RoundCost(median(guessing), median(checking))
 
     def decode(self, case: Case, window: int, seed: int) -> Decoded:
@@ -150,16 +154,18 @@ class SpeculationBench:
         for request in self._requests(case, window, seed):
             answers[request.request_id] = ()
             scheduler.submit(request)
-        began, totals = self._clock.now(), Counts()
+        began, seconds, totals, goes_on = self._clock.now(), 0.0, Counts(), True
         while (step := loop.run_once()) is not None:
-            emitted = {each.request_id: each.tokens for each in scheduler.take_events() if isinstance(each, Emitted)}
+            events = scheduler.take_events()
+            emitted = {each.request_id: each.tokens for each in events if isinstance(each, Emitted)}
             for name, tokens in emitted.items():
                 answers[name] += tokens
             if step.mode == "prefill":
                 began, totals = self._clock.now(), Counts()  # at the last prompt's end
-            else:
-                totals = totals.plus(_counts(step, emitted))
-        return Decoded(self._clock.now() - began, totals, list(answers.values()))
+            elif goes_on:
+                seconds, totals = self._clock.now() - began, totals.plus(_counts(step, emitted))
+            goes_on = goes_on and not any(isinstance(each, Finished) for each in events)
+        return Decoded(seconds, totals, list(answers.values()))
 
     def _requests(self, case: Case, window: int, seed: int) -> Iterator[Request]:
         """Yield requests whose texts begin in the part of the vocabulary that the case names."""
@@ -196,7 +202,7 @@ def expected_speed_up(accepted: float, plain: float, costs: Mapping[int, RoundCo
     return best
 
 
-def _figures(
+def figures_of(
     case: Case, plain: Decoded, drafted: Decoded, costs: Mapping[int, RoundCost]
 ) -> Iterator[tuple[str, str, float]]:
     step, counts = plain.seconds / plain.counts.steps, drafted.counts
@@ -220,6 +226,6 @@ def _figures(
 def bench_on_gpu(clock: Clock, rounds: int, device: str = "cuda") -> Iterator[list[BenchRecord]]:
     """Measure a model of the shape of Llama 3.1 8B with a draft model of that of Qwen3 0.6B."""
     models = agreeing_models(SHAPES["8b"], SHAPES["0.6b"], SHARES, device)
-    changes: dict[str, Any] = {"dtype": "bfloat16", "itl_seconds": 60.0, "max_running": 32}
+    changes: dict[str, Any] = {"dtype": "bfloat16", "itl_seconds": 60.0, "max_running": 32, "kv_bytes": _KV_BYTES}
     settings = ReplicaSettings(name="bench", device=device, draft_window=WINDOW, **changes)
     yield from SpeculationBench(models, settings, clock).measure(CASES, rounds)

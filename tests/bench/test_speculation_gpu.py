@@ -44,7 +44,7 @@ def test_the_small_model_is_right_as_often_as_it_was_built_to_be(share: float, b
     assert replica.proposer is not None and replica.proposer.model is not None
     checked = right = 0
     for seed in range(4):
-        drafts = FixedWindow(replica.proposer.model.model, 4, 8)
+        drafts = FixedWindow(replica.proposer.model.model, 4)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(replica.scheduler.rows, "_proposer", drafts)
             counts = bench.decode(Case(share, 8), 16, seed).counts

@@ -124,7 +124,10 @@ def test_the_same_model_guesses_every_token(window: int, count: int) -> None:
     plain, _ = run(replica, requests(replica, 0, count))
     drafted, ends = run(replica, requests(replica, window, count))
     assert drafted == plain
-    assert all(end.num_drafted == end.num_accepted > 15 for end in ends)
+    assert all(end.num_drafted == end.num_accepted for end in ends)
+    # The draft model reads 50 tokens a step, so the last of ten rows waits for nine steps with its first guess.
+    rounds = (40 - 12) // (1 + window)
+    assert all(end.num_accepted >= rounds * window for end in ends)
 
 
 def test_answers_with_structures_do_not_depend_on_guesses() -> None:

@@ -325,7 +325,7 @@ class GpuDecoder(TorchDecoder):
     def _run_flat(
         self, batch: StepBatch, stacks: Sequence[Stack], temperatures: Sequence[float], uniforms: Sequence[float]
     ) -> None:
-        count, num_outputs = len(batch.tokens), len(batch.outputs)
+        count, num_outputs = batch.tokens.shape[0], batch.outputs.shape[0]
         bucket = next(bucket for bucket in self._flat_buckets if bucket >= count)
         placed = self._place(stacks)
         self._flat_inputs.send(batch, temperatures, uniforms)
@@ -418,7 +418,7 @@ class GpuDecoder(TorchDecoder):
         self, batch: StepBatch, stacks: Sequence[Stack], temperatures: Sequence[float], uniforms: Sequence[float]
     ) -> tuple[Tensor, bool]:
         """Return the logits, and whether they are drawn from."""
-        count, num_outputs = len(batch.tokens), len(batch.outputs)
+        count, num_outputs = batch.tokens.shape[0], batch.outputs.shape[0]
         if count == num_outputs == len(batch.context_lens) <= self.most_rows:
             known = batch.tokens.tolist(), [-1] * count, batch.positions.tolist(), list(batch.block_tables.numpy())
             self._run_decode(DecodeRows(*known, temperatures, uniforms, stacks, [None] * count))
@@ -431,13 +431,15 @@ class GpuDecoder(TorchDecoder):
 
     def _is_flat(self, batch: StepBatch, stacks: Sequence[Stack]) -> bool:
         """Whether every token is computed as a row of its own. Chunks of prompts are so only if no graph takes them."""
-        count = len(batch.tokens)
-        if count > self.most_rows or num_attended(batch) > _MOST_ATTENDED:
+        count, (num_rows, width) = batch.tokens.shape[0], batch.block_tables.shape
+        if count > self.most_rows:
             return False
-        return self._captured is None or any(stacks) or count < _CHUNK * len(batch.context_lens)
+        if count * width * self.block_size > _MOST_ATTENDED and num_attended(batch) > _MOST_ATTENDED:
+            return False
+        return self._captured is None or any(stacks) or count < _CHUNK * num_rows
 
     def _prefill(self, batch: StepBatch, placed: Placed | None) -> Tensor:
-        count, num_outputs = len(batch.tokens), len(batch.outputs)
+        count, num_outputs = batch.tokens.shape[0], batch.outputs.shape[0]
         bucket = None if placed is not None or self._captured is None else self._captured.bucket(batch)
         if self._captured is not None and bucket is not None:
             self._captured.send(batch, bucket)

@@ -69,7 +69,7 @@ class FlatInputs:
         """Copy the batch to the device, with a temperature and a uniform number for each output. Padding tokens write
         to block 0 and read the first row's first token; padding outputs are those of the first token."""
         numbers = self._staging.next()
-        count, num_outputs = len(batch.tokens), len(batch.outputs)
+        count, num_outputs = batch.tokens.shape[0], batch.outputs.shape[0]
         num_rows, width = batch.block_tables.shape
         numbers[0] = width
         parts = numbers[_HEADER : self._tables_at].reshape(-1, MOST_ROWS)
