@@ -191,15 +191,16 @@ def test_verifying_drafts_changes_no_answer(alone: list[tuple[int, ...]]) -> Non
     assert max(map(len, emitted)) > 1, "no draft was accepted"
 
 
-def test_slots_are_zeroed_and_no_others() -> None:
+@pytest.mark.parametrize("slots", [[0, 7, 15], [9, 10, 11, 3, 4], list(range(0, 16, 2)), []])
+def test_slots_are_zeroed_and_no_others(slots: list[int]) -> None:
     decoder = decoder_of(any_model(), num_blocks=4, block_size=4)
     for cache in (decoder.k_cache, decoder.v_cache):
         cache.fill_(1.0)
-    decoder.zero([0, 7, 15])
+    decoder.zero(slots)
     for cache in (decoder.k_cache, decoder.v_cache):
         flat = cache.view(len(cache), 16, -1)
-        assert not flat[:, [0, 7, 15]].any()
-        assert bool((flat[:, [i for i in range(16) if i not in (0, 7, 15)]] == 1).all())
+        assert not flat[:, slots].any()
+        assert bool((flat[:, [i for i in range(16) if i not in slots]] == 1).all())
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # Warns on an Arm CPU without bfloat16 instructions.
