@@ -51,6 +51,7 @@ class _LogitsKeeper:
         self.config, self.kv_memory = decoder.config, decoder.kv_memory
         self.layout, self.replay = decoder.layout, decoder.replay
         self.read_block, self.write_block = decoder.read_block, decoder.write_block
+        self.to_host = decoder.to_host
 
     def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
         return self.decoder.forward(batch, adapters).clone()

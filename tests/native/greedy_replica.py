@@ -80,10 +80,14 @@ class GreedyReplica:
         mixes_adapters: Callable[[str], Adapter] | None = None,
         snapshot_bytes: int = 1 << 20,
         spill_bytes: int = 0,
+        num_blocks: int = 0,
     ) -> None:
-        """`mixes_adapters`: where a decoder for the GPU gets adapters, of which a step may have several."""
+        """`mixes_adapters`: where a decoder for the GPU gets adapters, of which a step may have several. `num_blocks`: of
+        the pool, if it has fewer than the decoder."""
         host = host_cache(decoder, spill_bytes)
-        self.pool = BlockPool(decoder.num_blocks, decoder.block_size, prefix_cache=prefix_cache, host=host)
+        self.pool = BlockPool(
+            num_blocks or decoder.num_blocks, decoder.block_size, prefix_cache=prefix_cache, host=host
+        )
         self.engine = GreedyEngine(decoder, adapter, mixes_adapters)
         mixes = mixes_adapters is not None
         config = SchedulerConfig(BARE, max_running=max_running, max_step_tokens=chunk, mixes_adapters=mixes)

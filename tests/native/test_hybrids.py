@@ -1,11 +1,10 @@
 """Models with recurrent layers compute what transformers computes, and answer the same whatever the batch, the chunks,
 the cache, preemption or drafts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
@@ -21,18 +20,17 @@ from specialist.engines.native.recurrent_state import share_states, state_layout
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.models.checkpoint import Checkpoint, StateSpace
 from specialist.models.open import open_checkpoint
-from specialist.scheduling.sequence import Request, Sequence
+from specialist.scheduling.sequence import Request
 from specialist.scheduling.step import Emitted, Preempted, Step
 from specialist.server.native_replica import replica_from_checkpoint
 from specialist.server.served_request import PromptEmbedding
 from specialist.server.settings import ReplicaSettings
-from tests.models.tiny import VOCAB_SIZE
 from tests.models.tiny_hybrids import HYBRIDS, save_hybrid
 from tests.native.fused import FusedReplica, fused_decoder
 from tests.native.greedy_replica import GreedyReplica, ask
+from tests.native.hybrid_cases import PROMPTS, VARIANTS, SometimesRight, tokens
 
 Kind = Literal["torch", "fused"]
-PARTIAL = {"rope_type": "default", "rope_theta": 5000.0}
 
 
 @lru_cache(len(HYBRIDS))
@@ -51,14 +49,6 @@ def replica_of(
     if kind == "torch":
         return GreedyReplica(TorchDecoder(checkpoint, **sizes), **changes)
     return FusedReplica(fused_decoder(checkpoint, Path(folder.name), threads=threads, **sizes), **changes)
-
-
-def tokens(count: int, seed: int) -> tuple[int, ...]:
-    random = Random(seed)
-    return tuple(random.randrange(3, VOCAB_SIZE) for _ in range(count))
-
-
-PROMPTS = (tokens(1, 0), tokens(7, 1), tokens(40, 2) + tokens(50, 3), tokens(40, 2) + tokens(11, 4), tokens(33, 5))
 
 
 @torch.no_grad()
@@ -92,28 +82,6 @@ def alone(family: str) -> tuple[tuple[tuple[int, ...], Tensor], ...]:
         replica.run([ask("r", prompt, 40)])
         found.append((replica.answer("r"), replica.logits("r")))
     return tuple(found)
-
-
-class SometimesRight:
-    """Proposes the next tokens of known answers; every third is wrong."""
-
-    def __init__(self, texts: list[tuple[int, ...]], window: int) -> None:
-        self.texts = texts
-        self.window = window
-
-    def wants(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> bool:
-        return True
-
-    def observe(self, num_tokens: int, seconds: float) -> None: ...
-
-    def propose(self, limits: Mapping[Sequence, int], num_rows: int, most: int) -> dict[Sequence, tuple[int, ...]]:
-        return {seq: self._guess(seq, min(limit, self.window)) for seq, limit in limits.items()}
-
-    def _guess(self, seq: Sequence, limit: int) -> tuple[int, ...]:
-        known = tuple(seq.chain.view())
-        text = next(text for text in self.texts if text[: len(known)] == known)
-        coming = enumerate(text[len(known) : len(known) + limit], len(known))
-        return tuple(token if i % 3 else (token + 1) % VOCAB_SIZE for i, token in coming)
 
 
 @settings(max_examples=60)
@@ -242,28 +210,6 @@ def test_nothing_of_a_neighbour_or_an_old_sequence_is_read() -> None:
     replica = replica_of("bamba", "fused")
     replica.run([ask("r", PROMPTS[2], 40)], each_step=replica.poison)
     assert torch.equal(replica.logits("r"), alone("bamba")[2][1])
-
-
-VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    ("mamba2", {"use_bias": True, "use_conv_bias": False, "tie_word_embeddings": True}),
-    ("mamba2", {"time_step_limit": (0.4, 0.9), "n_groups": 6, "conv_kernel": 2}),
-    ("bamba", {"mamba_proj_bias": True, "attention_bias": True, "mlp_bias": True, "mamba_conv_bias": False}),
-    ("bamba", {"attn_layer_indices": [], "time_step_limit": (0.4, 0.9)}),
-    ("bamba", {"attn_layer_indices": [0, 1, 2], "rope_parameters": {**PARTIAL, "partial_rotary_factor": 1.0}}),
-    ("falcon_h1", {"mamba_norm_before_gate": True, "time_step_limit": (0.4, 0.9)}),
-    ("falcon_h1", {"mamba_rms_norm": False, "attention_bias": True, "mlp_bias": True, "mamba_proj_bias": True}),
-    ("falcon_h1", {"mamba_d_ssm": 72, "mamba_d_head": "auto", "head_dim": 14, "tie_word_embeddings": True}),
-    ("nemotron_h", {"use_bias": True, "mlp_bias": True, "use_conv_bias": False}),
-    ("nemotron_h", {"layers_block_type": ["mlp", "linear_attention"]}),
-    ("nemotron_h", {"layers_block_type": ["full_attention", "mlp"]}),
-    ("granitemoehybrid", {"attention_bias": True, "mamba_proj_bias": True, "time_step_limit": (0.4, 0.9)}),
-    ("granitemoehybrid", {"position_embedding_type": None, "layer_types": ["full_attention"] * 3}),
-    ("zamba2", {"add_bias_linear": True, "num_mem_blocks": 1}),
-    ("zamba2", {"hidden_act": "silu", "use_mem_rope": False, "use_shared_attention_adapter": False}),
-    ("zamba2", {"intermediate_size": 2, "num_mem_blocks": 3}),
-    ("lfm2", {"conv_bias": True, "block_auto_adjust_ff_dim": False, "tie_word_embeddings": True}),
-    ("lfm2", {"block_ffn_dim_multiplier": 1.3, "conv_L_cache": 2, "head_dim": 10}),
-]
 
 
 @pytest.mark.parametrize("number", range(len(VARIANTS)), ids=[f"{name} {i}" for i, (name, _) in enumerate(VARIANTS)])

@@ -132,7 +132,7 @@ def create_native(
         )
     choice = usable_on_gpu(checkpoint, settings, shared.choice)
     try:
-        if choice.kernel == "triton":
+        if choice.kernel == "triton" and not checkpoint.config.is_recurrent:
             return _gpu(checkpoint, settings, choice, store)
         decoder = _torch(checkpoint, settings, choice)
     except torch.OutOfMemoryError as refused:
@@ -259,13 +259,18 @@ def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepa
 def _torch(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice) -> TorchDecoder:
     torch.set_num_threads(_threads(settings))
     is_fitted = _is_fitted(settings) and checkpoint.config.kv_token_size > 0
-    decoder = TorchDecoder(
+    if choice.kernel == "triton":
+        from specialist.engines.native.gpu_hybrid import GpuHybridDecoder  # imports triton
+
+        make: Callable[..., TorchDecoder] = GpuHybridDecoder
+    else:
+        make = partial(TorchDecoder, linear=TORCH_KERNELS[choice.kernel])
+    decoder = make(
         checkpoint,
         num_blocks=LEAST_BLOCKS if is_fitted else _num_blocks(checkpoint, settings, settings.dtype),
         block_size=settings.block_size,
         device=settings.device,
         dtype=getattr(torch, settings.dtype),
-        linear=TORCH_KERNELS[choice.kernel],
     )
     if is_fitted:
         states = settings.state_bytes if checkpoint.config.is_recurrent else 0

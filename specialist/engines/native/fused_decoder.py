@@ -205,6 +205,9 @@ class FusedDecoder:
         pointers = state.data_ptr(), inputs.data_ptr(), len(inputs), after.data_ptr()
         self._library.octet_replay(self._handle, *pointers)
 
+    def to_host(self, content: Tensor) -> Tensor:
+        return content.clone()
+
     def read_block(self, block: int) -> Tensor:
         return torch.from_numpy(np.stack([cache[:, block] for cache in self._caches()]))
 

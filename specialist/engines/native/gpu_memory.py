@@ -148,16 +148,27 @@ def bytes_of_pages(pages: int, page_bytes: int) -> int:
 
 def why_unsupported(config: ModelConfig, dtype: torch.dtype) -> str | None:
     """Return why the kernels for GPUs cannot compute this model, or None."""
-    if config.parts:
-        return f"only PyTorch computes {config.architecture} models on a GPU"
-    size = config.head_dim
+    size = padded_head(config)
+    if config.is_recurrent and not config.attention_layers:
+        return None
+    if size != config.head_dim and config.qk_norm:
+        return f"heads of {config.head_dim} elements with norms: the kernels take 32, 64, 128 or 256"
     if size < 32 or size > 256 or size & (size - 1):
         return f"heads of {size} elements: the kernels take 32, 64, 128 or 256"
     if size * dtype.itemsize > 512:
         return f"heads of {size} elements in {dtype}: a multiprocessor has too little memory for them"
+    if config.is_recurrent:
+        return None
     if config.hidden_size % 8 or config.intermediate_size % 8 or config.q_size % 8:
         return "a matrix whose columns are no multiple of 8"
     return None
+
+
+def padded_head(config: ModelConfig) -> int:
+    """Return the elements of a head as the kernels of a GPU take it: in models with recurrent layers, zeros follow
+    where no kernel takes its size."""
+    size = config.head_dim
+    return max(32, 1 << (size - 1).bit_length()) if config.is_recurrent and size else size
 
 
 def weight_bytes(config: ModelConfig, itemsize: int, bits: Mapping[str, int]) -> int:

@@ -68,6 +68,42 @@ class HostBlocks:
         return ids.pin_memory().to(self._decoder.device, non_blocking=True)
 
 
+class HostCopies:
+    """Copies of tensors on the host, pinned if these are on a GPU. They are copied on the stream of the decoder's
+    steps. The memory of a copy that is gone serves the next of its size."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._unused: dict[int, list[Tensor]] = {}  # pinned, by the number of bytes
+        self._pinned: dict[int, weakref.finalize[..., HostCopies]] = {}  # what unpins them, by address
+
+    def copy(self, source: Tensor) -> Tensor:
+        """Raises MemoryError if the host has no memory for it that can be pinned."""
+        if self._device.type == "cpu":
+            return source.clone()
+        memory = self._take(source.nbytes)
+        held = memory.view(source.dtype).view(source.shape)
+        held.copy_(source, non_blocking=True)
+        weakref.finalize(held, self._unused.setdefault(source.nbytes, []).append, memory).atexit = False
+        return held
+
+    def _take(self, num_bytes: int) -> Tensor:
+        if unused := self._unused.get(num_bytes):
+            return unused.pop()
+        for others in self._unused.values():  # so that pinned memory does not exceed what all copies once took
+            for memory in others:
+                self._pinned.pop(memory.data_ptr())()
+            others.clear()
+        try:
+            memory = torch.empty(num_bytes, dtype=torch.uint8)
+        except RuntimeError as error:
+            raise MemoryError(f"the host has no {num_bytes:,} bytes left") from error
+        _pin(memory)
+        self._pinned[memory.data_ptr()] = unpins = weakref.finalize(self, _unpin, memory, self._device)
+        unpins.atexit = False
+        return memory
+
+
 def _parts(copies: Sequence[BlockCopy], most: int) -> list[Sequence[BlockCopy]]:
     return [copies[first : first + most] for first in range(0, len(copies), most)]
 
@@ -77,7 +113,7 @@ def _pin(memory: Tensor) -> None:
     of two of bytes."""
     error = int(_cuda_runtime().cudaHostRegister(memory.data_ptr(), memory.nbytes, _FOR_ALL_CONTEXTS))
     if error:
-        raise MemoryError(f"spill_memory: the host cannot pin {memory.nbytes:,} bytes: CUDA error {error}")
+        raise MemoryError(f"the host cannot pin {memory.nbytes:,} bytes: CUDA error {error}")
 
 
 def _cuda_runtime() -> Any:

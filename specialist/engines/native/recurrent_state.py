@@ -91,8 +91,11 @@ class RecurrentDecoder(Protocol):
         """Write to `after` the state that follows `state` and the tokens with these inputs [T, input_size]. It equals
         the state that a forward pass over those tokens leaves, bit by bit."""
 
+    def to_host(self, content: Tensor) -> Tensor:
+        """Return a copy on the host. Raises MemoryError."""
+
     def read_block(self, block: int) -> Tensor:
-        """Return a copy of the block's keys and values, on the host."""
+        """Return a copy of the block's keys and values, on the host. Raises MemoryError."""
 
     def write_block(self, block: int, content: Tensor) -> None: ...
 
@@ -154,7 +157,7 @@ class RecurrentState:
     def snapshot(self, tail: int | None) -> StateCopy | None:
         try:
             content = None if tail is None else self._decoder.read_block(tail)
-            return StateCopy(self.num_tokens, self.current.to("cpu", copy=True), content)
+            return StateCopy(self.num_tokens, self._decoder.to_host(self.current), content)
         except MemoryError:
             return None
 
@@ -165,5 +168,5 @@ class RecurrentState:
             raise SnapshotUnusable("the copy has a partial block and the sequence has none, or the reverse")
         if tail is not None and snapshot.tail is not None:
             self._decoder.write_block(tail, snapshot.tail)
-        self.current.copy_(snapshot.state)
+        self.current.copy_(snapshot.state, non_blocking=True)
         self.num_tokens, self.num_staged, self.inputs = snapshot.num_tokens, 0, None

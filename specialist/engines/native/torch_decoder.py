@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from specialist.adapters.adapter import Adapter
 from specialist.engines.native.engine import StepBatch
+from specialist.engines.native.host_blocks import HostCopies
 from specialist.engines.native.recurrent_layers import ShortConvLayer, StateRow, StateSpaceLayer
 from specialist.engines.native.recurrent_state import StateLayout, state_layout
 from specialist.models.checkpoint import Activation, Checkpoint
@@ -77,7 +78,7 @@ class Projection:
         return y
 
 
-class _Layer:
+class Layer:
     """The parts of a layer that its model has; the other attributes are missing."""
 
     def __init__(
@@ -90,7 +91,7 @@ class _Layer:
         dtype: torch.dtype,
     ) -> None:
         prefix = f"layers.{index}."
-        config, self.parts = checkpoint.config, checkpoint.config.parts_of(index)
+        config, self.parts, self.index = checkpoint.config, checkpoint.config.parts_of(index), index
 
         def projection(*names: str) -> Projection:
             return Projection([prefix + name for name in names], checkpoint.weights, make, device, dtype)
@@ -117,13 +118,11 @@ class _Layer:
             self.mixer: StateSpaceLayer | ShortConvLayer = kind(checkpoint, index, layout, device)
 
 
-class _StepView(NamedTuple):
+class StepView(NamedTuple):
     """What all layers of a step share."""
 
-    turn: tuple[Tensor, Tensor]  # cos and sin of the positions
-    slots: Tensor
-    seen: Mapping[int | None, Sequence[layers.ContextView]]  # by window
-    rows: Sequence[StateRow]
+    attend: Callable[[Layer, Tensor], Tensor]  # from queries, keys and values: [T, (heads + 2 kv heads) * D]
+    mix: Callable[[Layer, Tensor], Tensor]  # what a recurrent layer makes of its projected inputs
     adapters: Sequence[Adapter]
 
 
@@ -144,9 +143,7 @@ class TorchDecoder:
         self.device = torch.device(device)
         self.dtype = dtype
         self.layout = state_layout(config)
-        self._layers = [
-            _Layer(checkpoint, i, linear, self.layout, self.device, dtype) for i in range(config.num_layers)
-        ]
+        self._layers = [Layer(checkpoint, i, linear, self.layout, self.device, dtype) for i in range(config.num_layers)]
         embedding = layers.to(checkpoint.weights["embed"], self.device)
         self._embed: Weight = embedding.to(dtype) if isinstance(embedding, Tensor) else embedding
         self._norm = dense(checkpoint.weights["norm"]).to(self.device)
@@ -154,6 +151,7 @@ class TorchDecoder:
         self._head = linear(head, self.device, dtype)
         frequencies, self._rope_factor = layers.inverse_frequencies(config)
         self._frequencies = frequencies.to(self.device)
+        self._host = HostCopies(self.device)
         self._final = torch.empty(0, config.hidden_size)  # final hidden states of the last batch
         self._allocate(num_blocks + self.num_spare)
 
@@ -181,53 +179,66 @@ class TorchDecoder:
 
     @torch.inference_mode()
     def forward(self, batch: StepBatch, adapters: Sequence[Adapter]) -> Tensor:
-        config, step = self.config, self._view(batch, adapters)
-        embeddings = layers.embed(self._embed, self._to_device(batch.tokens), self.dtype)
-        if config.embed_scale != 1.0:
-            embeddings = embeddings * config.embed_scale
+        self._final = self._run_all(self._to_device(batch.tokens), self._view(batch, adapters))
+        if len(batch.outputs) == 0:  # a chunk inside a prompt needs no logits
+            return torch.empty(0, self.config.vocab_size, device=self.device)
+        return self._logits_of(self._final.index_select(0, self._to_device(batch.outputs)))
+
+    def _run_all(self, tokens: Tensor, step: StepView) -> Tensor:
+        """Return the final hidden states, normed."""
+        embeddings = layers.embed(self._embed, tokens, self.dtype)
+        if self.config.embed_scale != 1.0:
+            embeddings = embeddings * self.config.embed_scale
         hidden = embeddings
         for layer in self._layers:
             hidden = self._layer(layer, hidden, embeddings, step)
-        self._final = x = rms_norm(hidden, self._norm, config.norm_eps)
-        if len(batch.outputs) == 0:  # a chunk inside a prompt needs no logits
-            return torch.empty(0, config.vocab_size, device=self.device)
-        logits = self._head(x.index_select(0, self._to_device(batch.outputs))).float()
-        return logits if config.logit_scale == 1.0 else logits * config.logit_scale
+        return self._norm_rows(hidden, self._norm)
 
-    def _view(self, batch: StepBatch, adapters: Sequence[Adapter]) -> _StepView:
+    def _logits_of(self, normed: Tensor) -> Tensor:
+        logits, scale = self._head(normed).float(), self.config.logit_scale
+        return logits if scale == 1.0 else logits * scale
+
+    def _norm_rows(self, x: Tensor, gains: Tensor) -> Tensor:
+        return rms_norm(x, gains, self.config.norm_eps)
+
+    def _view(self, batch: StepBatch, adapters: Sequence[Adapter]) -> StepView:
         rows = (batch.query_start, batch.context_lens, batch.block_tables, self.block_size)
         windows = {self.config.window(index) for index in self.config.attention_layers}
+        seen = {window: layers.views(*rows, window, self.device) for window in windows}
+        turn = layers.cos_sin(self._to_device(batch.positions), self._frequencies, self._rope_factor)
+        slots = self._to_device(batch.slots).long()
         edges = pairwise(batch.query_start.tolist())
-        return _StepView(
-            layers.cos_sin(self._to_device(batch.positions), self._frequencies, self._rope_factor),
-            self._to_device(batch.slots).long(),
-            {window: layers.views(*rows, window, self.device) for window in windows},
-            [StateRow(slice(*edge), state) for edge, state in zip(edges, batch.states, strict=False)],
-            adapters,
-        )
+        states = [StateRow(slice(*edge), state) for edge, state in zip(edges, batch.states, strict=False)]
 
-    def _layer(self, layer: _Layer, hidden: Tensor, embeddings: Tensor, step: _StepView) -> Tensor:
-        eps, parts = self.config.norm_eps, layer.parts
+        def attend(layer: Layer, qkv: Tensor) -> Tensor:
+            return self._attend(layer, qkv, turn, slots, seen[layer.window])
+
+        def mix(layer: Layer, projected: Tensor) -> Tensor:
+            return layer.mixer(projected, states)
+
+        return StepView(attend, mix, adapters)
+
+    def _layer(self, layer: Layer, hidden: Tensor, embeddings: Tensor, step: StepView) -> Tensor:
+        parts = layer.parts
         linked = self._shared(layer, hidden, embeddings, step) if "shared" in parts else hidden
         added = []
         if "attention" in parts:
-            added.append(self._attention(layer, rms_norm(hidden, layer.attn_norm, eps), step))
+            added.append(self._attention(layer, self._norm_rows(hidden, layer.attn_norm), step))
         if "ssm" in parts or "conv" in parts:
-            projected = layer.mixer_in(rms_norm(linked, layer.mixer_norm, eps), step.adapters)
-            added.append(layer.mixer_out(layer.mixer(projected, step.rows), step.adapters))
+            projected = layer.mixer_in(self._norm_rows(linked, layer.mixer_norm), step.adapters)
+            added.append(layer.mixer_out(step.mix(layer, projected), step.adapters))
         for each in added:
             hidden = each + hidden
         if "mlp" in parts:
-            hidden = self._mlp(layer, rms_norm(hidden, layer.mlp_norm, eps), step) + hidden
+            hidden = self._mlp(layer, self._norm_rows(hidden, layer.mlp_norm), step) + hidden
         return hidden
 
-    def _shared(self, layer: _Layer, hidden: Tensor, embeddings: Tensor, step: _StepView) -> Tensor:
+    def _shared(self, layer: Layer, hidden: Tensor, embeddings: Tensor, step: StepView) -> Tensor:
         """Return the hidden states plus what the shared block makes of them and the embeddings."""
-        eps = self.config.norm_eps
-        mixed = self._attention(layer, rms_norm(torch.cat((hidden, embeddings), 1), layer.attn_norm, eps), step)
-        return hidden + layer.link(self._mlp(layer, rms_norm(mixed, layer.mlp_norm, eps), step), step.adapters)
+        mixed = self._attention(layer, self._norm_rows(torch.cat((hidden, embeddings), 1), layer.attn_norm), step)
+        return hidden + layer.link(self._mlp(layer, self._norm_rows(mixed, layer.mlp_norm), step), step.adapters)
 
-    def _mlp(self, layer: _Layer, x: Tensor, step: _StepView) -> Tensor:
+    def _mlp(self, layer: Layer, x: Tensor, step: StepView) -> Tensor:
         inner = layer.gate_up(x, step.adapters)
         if self.config.gated_mlp:
             gate, up = inner.chunk(2, dim=-1)
@@ -236,17 +247,27 @@ class TorchDecoder:
             inner = _ACTIVATIONS[self.config.activation](inner)
         return layer.down(inner, step.adapters)
 
-    def _attention(self, layer: _Layer, x: Tensor, step: _StepView) -> Tensor:
+    def _attention(self, layer: Layer, x: Tensor, step: StepView) -> Tensor:
+        return layer.o(step.attend(layer, layer.qkv(x, step.adapters)), step.adapters)
+
+    def _attend(
+        self,
+        layer: Layer,
+        qkv: Tensor,
+        turn: tuple[Tensor, Tensor],
+        slots: Tensor,
+        seen: Sequence[layers.ContextView],
+    ) -> Tensor:
+        """`turn`: cos and sin of the positions."""
         config = self.config
-        qkv = layer.qkv(x, step.adapters).view(len(x), -1, config.head_dim)  # [T, heads + 2 * kv heads, D]
-        q, k, v = torch.split(qkv, [config.num_heads, config.num_kv_heads, config.num_kv_heads], dim=1)
+        heads = qkv.view(len(qkv), -1, config.head_dim)  # [T, heads + 2 * kv heads, D]
+        q, k, v = torch.split(heads, [config.num_heads, config.num_kv_heads, config.num_kv_heads], dim=1)
         if layer.qk_norms is not None:
             q = rms_norm(q, layer.qk_norms[0], config.norm_eps)
             k = rms_norm(k, layer.qk_norms[1], config.norm_eps)
         k_cache, v_cache = self.k_cache[layer.cache], self.v_cache[layer.cache]
-        layers.write_kv(layers.rotate(k, *step.turn), v, k_cache, v_cache, step.slots)
-        mixed = layers.attend(layers.rotate(q, *step.turn), k_cache, v_cache, step.seen[layer.window])
-        return layer.o(mixed.flatten(1), step.adapters)
+        layers.write_kv(layers.rotate(k, *turn), v, k_cache, v_cache, slots)
+        return layers.attend(layers.rotate(q, *turn), k_cache, v_cache, seen).flatten(1)
 
     @torch.inference_mode()
     def replay(self, state: Tensor, inputs: Tensor, after: Tensor) -> None:
@@ -262,12 +283,15 @@ class TorchDecoder:
 
     @torch.inference_mode()
     def read_block(self, block: int) -> Tensor:
-        return torch.stack((self.k_cache[:, block], self.v_cache[:, block])).to("cpu")
+        return self.to_host(torch.stack((self.k_cache[:, block], self.v_cache[:, block])))
+
+    def to_host(self, content: Tensor) -> Tensor:
+        return self._host.copy(content)
 
     @torch.inference_mode()
     def write_block(self, block: int, content: Tensor) -> None:
         for cache, part in zip((self.k_cache, self.v_cache), content, strict=True):
-            cache[:, block].copy_(part)
+            cache[:, block].copy_(part, non_blocking=True)
 
     @torch.inference_mode()
     def add_hidden(self, start: int, stop: int, total: NDArray[np.float64]) -> None:
