@@ -1,5 +1,5 @@
-"""On a GPU, models with recurrent layers compute what transformers computes, and answer the same whatever the batch, the
-chunks, the cache, preemption or drafts."""
+"""On a GPU, models with recurrent layers compute what transformers computes, and answer the same whatever the batch,
+the chunks, the cache, preemption or drafts."""
 
 from dataclasses import replace
 from functools import lru_cache

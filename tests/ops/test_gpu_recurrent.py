@@ -1,4 +1,4 @@
-"""The kernels of recurrent layers compute what the references compute; a row's bits depend on nothing but its tokens."""
+"""The kernels of recurrent layers compute what the references compute; a row's bits depend only on its tokens."""
 
 import os
 from itertools import pairwise

@@ -1,11 +1,11 @@
 """Layers that carry a state from token to token: causal convolution, selective scan, gated norm. See the reference.
 
 A token's arithmetic is the same in every call: the state is advanced by one token after the other, in tiles whose shape
-the model alone decides. One kernel therefore computes prompts, drafts and decode steps, of any number of rows; the rows,
+the model alone decides. One kernel therefore computes prompts, drafts and decode steps, of any number of rows; rows,
 heads and columns of a state run side by side.
 
 A row's state is 4 * offset floats after an anchor, any tensor of the device. All states of a model have the same parts:
-for each recurrent layer, the last inputs of its convolution, then the state of its scan, [heads, head size, state size].
+for each recurrent layer, the last inputs of its convolution, then the scan's [heads, head size, state size].
 """
 
 from typing import Any, NamedTuple
@@ -46,8 +46,8 @@ def _convolve(
     NEXT: tl.constexpr, LAYER: tl.constexpr, KEPT: tl.constexpr, SILU: tl.constexpr, GATED: tl.constexpr,
     WRITES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One token, BLOCK channels or heads, and one layer, counted from `first`. x: [T, COLUMNS], of which the inputs begin
-    at COLUMN, and NEXT columns further for each layer. GATED: each input is the product of two columns, and each output
+    """One token, BLOCK channels or heads, and one layer, counted from `first`. x: [T, COLUMNS], whose inputs begin at
+    COLUMN, and NEXT columns further for each layer. GATED: each input is the product of two columns, and each output
     is multiplied by a third. KEPT: the floats of a token in a row's kept inputs."""
     token, index = tl.program_id(0), tl.program_id(2)
     row = tl.load(owners + token)
@@ -140,8 +140,8 @@ def _scan(
     CONV: tl.constexpr, LAYER: tl.constexpr, WRITES: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_P: tl.constexpr,
     AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """One row, BLOCK_P columns of one head's state, and one layer. AHEAD tokens are read before those in front of them are
-    computed."""
+    """One row, BLOCK_P columns of one head's state, and one layer. AHEAD tokens are read before those in front of them
+    are computed."""
     row, index = tl.program_id(0), tl.program_id(2)
     begin, end = tl.load(starts + row), tl.load(starts + row + 1)
     if begin >= end:
@@ -292,8 +292,8 @@ def convolve(
     `rows`, for the layers of `weights`, the first of which is the model's recurrent layer `first`. Write the states
     after, and to `out` [L, T, channels] the results: after silu, for a state space; `gated`: of the products of the
     first and the last third of x, times the second. `steps` [L, T, 2, heads] gets the step sizes and decays, from the
-    columns after the inputs. `kept`: the floats of a token in kept inputs. `replays`: x has the inputs of all layers, one
-    after the other, and the results of a convolution alone are not needed."""
+    columns after the inputs. `kept`: the floats of a token in kept inputs. `replays`: x has the inputs of all layers, in
+    order, and the results of a convolution alone are not needed."""
     num_layers, heads = len(weights.conv), shape.num_heads
     blocks = triton.cdiv(shape.channels, _BLOCK) + triton.cdiv(heads, _BLOCK)
     launch: Any = _convolve[(len(x), blocks, num_layers)]
@@ -349,8 +349,8 @@ def gated_norm(
 def mix_state_space(
     projected: Tensor, weights: Weights, shape: Shape, rows: Rows, anchor: Tensor, first: int, kept: int
 ) -> Tensor:
-    """Return float32 [T, heads * head size]: what one layer's convolution and scan make of `projected` [T, columns], which
-    begins with the gate."""
+    """Return float32 [T, heads * head size]: what one layer's convolution and scan make of `projected` [T, columns],
+    which begins with the gate."""
     count, device = len(projected), projected.device
     mixed = torch.empty((1, count, shape.channels), device=device)
     steps = torch.empty((1, count, 2, shape.num_heads), device=device)
