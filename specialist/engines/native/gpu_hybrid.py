@@ -67,7 +67,7 @@ def arrange_heads(config: ModelConfig, device: torch.device) -> _Heads:
     still = [*rest, *nothing]
     turned = [*range(half), *still[:free], *range(half, 2 * half), *still[free:]]
     plain = [*range(mine), *nothing]
-    if turned == plain:
+    if size == mine and turned == plain:
         return _Heads(size, None, None, None)
     zero = config.q_size + 2 * config.kv_size
     heads = [turned] * (config.num_heads + config.num_kv_heads) + [plain] * config.num_kv_heads
