@@ -82,8 +82,8 @@ class GreedyReplica:
         spill_bytes: int = 0,
         num_blocks: int = 0,
     ) -> None:
-        """`mixes_adapters`: where a decoder for the GPU gets adapters, of which a step may have several. `num_blocks`: of
-        the pool, if it has fewer than the decoder."""
+        """`mixes_adapters`: where a decoder for the GPU gets adapters, of which a step may have several. `num_blocks`:
+        of the pool, if it has fewer than the decoder."""
         host = host_cache(decoder, spill_bytes)
         self.pool = BlockPool(
             num_blocks or decoder.num_blocks, decoder.block_size, prefix_cache=prefix_cache, host=host

@@ -1,6 +1,7 @@
 """A KV pool on a GPU takes all that the replica's share leaves, and never more than there is."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -18,11 +19,13 @@ from specialist.engines.native.gpu_memory import (
     allocate,
     bytes_of_pages,
     largest_batch,
+    padded_kv,
     plan_blocks,
     plan_pages,
     weight_bytes,
+    why_unsupported,
 )
-from specialist.models.checkpoint import ModelConfig, expected_shapes
+from specialist.models.checkpoint import ModelConfig, StateSpace, expected_shapes
 from specialist.ops.gpu.packing import Matrix, Packed, Quantised, join
 from tests.native.transformers_models import checkpoint_of, random_model
 from tests.ops.quantize import quantize
@@ -158,3 +161,27 @@ def test_quantised_weights_are_counted_as_they_are_joined(data: st.DataObject) -
     tensors = [part for each in kept.values() for part in (each[:2] if isinstance(each, Quantised) else (each,))]
     counted = weight_bytes(config, 2, {name: each for name, each in bits.items() if each})
     assert counted == sum(tensor.nbytes for tensor in tensors)
+
+
+def hybrid(**changes: Any) -> ModelConfig:
+    mamba = StateSpace(num_heads=4, head_dim=16, state_size=16, num_groups=1, width=4)
+    parts: Any = (("ssm", "mlp"), ("attention", "mlp"))
+    plain = checkpoint_of(random_model("llama")).config
+    return replace(plain, **{"num_layers": 2, "parts": parts, "ssm": mamba, "head_dim": 160, **changes})
+
+
+def test_models_whose_kernels_are_missing_are_refused() -> None:
+    assert why_unsupported(hybrid(), torch.bfloat16) is None
+    assert "without recurrent layers" in str(why_unsupported(hybrid(ssm=None), torch.bfloat16))
+    assert "with norms" in str(why_unsupported(hybrid(qk_norm=True), torch.bfloat16))
+    assert "too little memory" in str(why_unsupported(hybrid(head_dim=130), torch.float32))
+    assert "heads of 512" in str(why_unsupported(hybrid(head_dim=300), torch.bfloat16))
+    assert why_unsupported(hybrid(parts=(("ssm",), ("ssm",)), head_dim=0, num_heads=0), torch.float32) is None
+
+
+def test_heads_of_models_with_recurrent_layers_take_the_memory_of_padded_ones() -> None:
+    config = hybrid()
+    assert padded_kv(config) == config.kv_token_size // 160 * 256
+    assert padded_kv(replace(config, head_dim=128)) == replace(config, head_dim=128).kv_token_size
+    assert padded_kv(replace(config, head_dim=20)) == 2 * 32 * config.num_kv_heads
+    assert padded_kv(replace(config, parts=(("ssm",), ("ssm",)), head_dim=0)) == 0

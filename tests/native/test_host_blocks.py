@@ -11,7 +11,7 @@ import torch
 
 from kvpool import BlockCopy, BlockId
 from specialist.engines.native import host_blocks
-from specialist.engines.native.host_blocks import HostBlocks, host_cache
+from specialist.engines.native.host_blocks import HostBlocks, HostCopies, host_cache
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.models.checkpoint import Checkpoint
 from specialist.scheduling.step import Admitted, Preempted
@@ -108,6 +108,28 @@ def test_every_byte_of_a_block_goes_out_and_comes_back(count: int) -> None:
     for cache, before in zip(decoder.kv_memory(), kept, strict=True):
         assert torch.equal(cache[:, others], before[:, blocks])
         assert not cache[:, [each for each in range(12) if each not in others]].any()
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000])
+def test_a_copy_on_the_host_has_the_same_bits_and_its_memory_is_used_again(count: int) -> None:
+    copies, source = HostCopies(DEVICE), torch.randn(2, count, device=DEVICE)
+    for _ in range(3):
+        copy = copies.copy(source)
+        if DEVICE.type == "cuda":
+            torch.cuda.synchronize()
+        assert copy.device.type == "cpu" and copy.dtype == source.dtype and torch.equal(copy, source.cpu())
+        source.add_(1.0)
+        assert count == 0 or not torch.equal(copy, source.cpu())
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
+def test_memory_that_cannot_be_pinned_is_refused_and_the_gpu_goes_on() -> None:
+    memory = torch.empty(1 << 14, dtype=torch.uint8)
+    host_blocks._pin(memory, DEVICE)
+    with pytest.raises(MemoryError, match="cannot pin"):
+        host_blocks._pin(memory, DEVICE)
+    assert torch.arange(4, device=DEVICE).add(1).sum().item() == 10
+    host_blocks._unpin(memory, DEVICE)
 
 
 def test_host_memory_that_is_too_small_is_refused() -> None:

@@ -15,7 +15,14 @@ from torch import Tensor
 from specialist.adapters.store import AdapterStore, DeviceSlots
 from specialist.engines.native.engine import NativeEngine
 from specialist.engines.native.fused_decoder import FusedDecoder
-from specialist.engines.native.gpu_memory import LEAST_BLOCKS, bytes_of_pages, fit_pool, plan_pages, why_unsupported
+from specialist.engines.native.gpu_memory import (
+    LEAST_BLOCKS,
+    bytes_of_pages,
+    fit_pool,
+    padded_kv,
+    plan_pages,
+    why_unsupported,
+)
 from specialist.engines.native.settings import DEFAULT_KV_BYTES, DType, KernelName, KVType, NativeSettings
 from specialist.engines.native.torch_decoder import TorchDecoder
 from specialist.models.checkpoint import Checkpoint
@@ -180,7 +187,7 @@ def _gpu(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice,
         pages = plan_pages(torch.cuda.mem_get_info(settings.device)[1], settings.memory_fraction, size, MOST_PAGES)
     decoder = GpuDecoder(
         checkpoint,
-        num_blocks=LEAST_BLOCKS if is_fitted else _num_blocks(checkpoint, settings, settings.dtype),
+        num_blocks=LEAST_BLOCKS if is_fitted else _num_blocks(padded_kv(checkpoint.config), settings, settings.dtype),
         block_size=settings.block_size,
         device=settings.device,
         dtype=dtype,
@@ -247,7 +254,7 @@ def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepa
         checkpoint.config,
         prepared,
         library,
-        num_blocks=_num_blocks(checkpoint, settings, kv_dtype),
+        num_blocks=_num_blocks(checkpoint.config.kv_token_size, settings, kv_dtype),
         block_size=settings.block_size,
         max_tokens=settings.max_tokens,
         threads=_threads(settings),
@@ -258,16 +265,18 @@ def _fused(checkpoint: Checkpoint, settings: NativeSettings, library: Any, prepa
 
 def _torch(checkpoint: Checkpoint, settings: NativeSettings, choice: KernelChoice) -> TorchDecoder:
     torch.set_num_threads(_threads(settings))
-    is_fitted = _is_fitted(settings) and checkpoint.config.kv_token_size > 0
     if choice.kernel == "triton":
         from specialist.engines.native.gpu_hybrid import GpuHybridDecoder  # imports triton
 
         make: Callable[..., TorchDecoder] = GpuHybridDecoder
+        kv_size = padded_kv(checkpoint.config)
     else:
+        kv_size = checkpoint.config.kv_token_size
         make = partial(TorchDecoder, linear=TORCH_KERNELS[choice.kernel])
+    is_fitted = _is_fitted(settings) and kv_size > 0
     decoder = make(
         checkpoint,
-        num_blocks=LEAST_BLOCKS if is_fitted else _num_blocks(checkpoint, settings, settings.dtype),
+        num_blocks=LEAST_BLOCKS if is_fitted else _num_blocks(kv_size, settings, settings.dtype),
         block_size=settings.block_size,
         device=settings.device,
         dtype=getattr(torch, settings.dtype),
@@ -288,10 +297,11 @@ def _fit(decoder: TorchDecoder, settings: NativeSettings, adapters: int) -> None
     fit_pool(decoder, share, adapters=adapters, max_tokens=most, max_rows=settings.max_running)
 
 
-def _num_blocks(checkpoint: Checkpoint, settings: NativeSettings, kv_dtype: str) -> int:
+def _num_blocks(kv_size: int, settings: NativeSettings, kv_dtype: str) -> int:
+    """`kv_size`: the elements of a token's keys and values."""
     if settings.num_blocks is not None:
         return settings.num_blocks
-    token_bytes = checkpoint.config.kv_token_size * getattr(torch, kv_dtype).itemsize
+    token_bytes = kv_size * getattr(torch, kv_dtype).itemsize
     if token_bytes == 0:  # blocks only name prefixes: the state of a sequence does not grow
         return NUM_EMPTY_BLOCKS
     kv_bytes = settings.kv_bytes or DEFAULT_KV_BYTES

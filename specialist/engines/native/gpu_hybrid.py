@@ -3,7 +3,7 @@ few tokens run as CUDA graphs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,35 +14,20 @@ from specialist.adapters.adapter import Adapter
 from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.gpu_graphs import GraphName, Graphs
 from specialist.engines.native.gpu_inputs import FlatInputs, Staging, num_attended, send_together
-from specialist.engines.native.gpu_memory import padded_head, why_unsupported
-from specialist.engines.native.gpu_prompts import PromptInputs, send_prompts
-from specialist.engines.native.torch_decoder import Layer, StepView, TorchDecoder
+from specialist.engines.native.gpu_memory import padded_head, padded_kv, why_unsupported
+from specialist.engines.native.gpu_prompts import PromptInputs, on_block_0, send_prompts
+from specialist.engines.native.torch_decoder import Layer, Projection, StepView, TorchDecoder
 from specialist.models.checkpoint import Checkpoint, ModelConfig
-from specialist.models.weights import Weight, dense
+from specialist.models.weights import dense
 from specialist.ops.gpu import attention, norm, prompt_attention, quantised, recurrent
-from specialist.ops.gpu.packing import Packed
+from specialist.ops.gpu.packing import Matrix, Packed
 from specialist.ops.reference import layers
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 _MOST_ATTENDED = 1 << 17  # by all tokens of a flat step: each reads its context, which a prompt's tokens share
 
 
-class Product(Packed):
-    """A matrix product that gives a row the same bits in any batch."""
-
-    workspace: quantised.Workspace
-
-    def __call__(self, x: Tensor) -> Tensor:
-        out = torch.empty((len(x), self.weight.shape[0]), dtype=x.dtype, device=x.device)
-        return quantised.multiply(x, self.weight, self.workspace, out)
-
-    def to_floats(self, x: Tensor) -> Tensor:
-        """The same, rounded to float32 rather than to the type of x."""
-        out = torch.empty((len(x), self.weight.shape[0]), device=x.device)
-        return quantised.multiply(x, self.weight, self.workspace, out)
-
-
-class _Heads(NamedTuple):
+class Heads(NamedTuple):
     """How the kernels of attention take heads: of `size` elements, of which rope rotates each of the first half against
     one of the second."""
 
@@ -57,8 +42,17 @@ class _Heads(NamedTuple):
         wide = functional.pad(qkv, (0, 1)).index_select(1, self.columns)
         return wide if self.factors is None else (wide * self.factors).to(qkv.dtype)
 
+    def turns(self, cos: Tensor, sin: Tensor) -> Tensor:
+        """Return cos and sin of positions as the kernels take them: 1 and 0 for elements that are not rotated."""
+        rest = self.size // 2 - cos.shape[-1]
+        return torch.cat((functional.pad(cos, (0, rest), value=1.0), functional.pad(sin, (0, rest))), 1).contiguous()
 
-def arrange_heads(config: ModelConfig, device: torch.device) -> _Heads:
+    def own(self, mixed: Tensor, size: int) -> Tensor:
+        """Return the first `size` elements of each head."""
+        return mixed if size == self.size else mixed.view(len(mixed), -1, self.size)[:, :, :size].flatten(1)
+
+
+def arrange_heads(config: ModelConfig, device: torch.device) -> Heads:
     size, mine = padded_head(config), config.head_dim
     half = (mine if config.rotary_dim is None else config.rotary_dim) // 2
     rest = [*range(2 * half, mine)]
@@ -68,7 +62,7 @@ def arrange_heads(config: ModelConfig, device: torch.device) -> _Heads:
     turned = [*range(half), *still[:free], *range(half, 2 * half), *still[free:]]
     plain = [*range(mine), *nothing]
     if size == mine and turned == plain:
-        return _Heads(size, None, None, None)
+        return Heads(size, None, None, None)
     zero = config.q_size + 2 * config.kv_size
     heads = [turned] * (config.num_heads + config.num_kv_heads) + [plain] * config.num_kv_heads
     columns = [zero if each < 0 else head * mine + each for head, order in enumerate(heads) for each in order]
@@ -76,7 +70,7 @@ def arrange_heads(config: ModelConfig, device: torch.device) -> _Heads:
     if size != mine:
         factors = torch.ones(len(columns), device=device)
         factors[: config.num_heads * size] = (size / mine) ** 0.5
-    return _Heads(size, torch.tensor(columns, device=device), factors, torch.tensor(turned, device=device))
+    return Heads(size, torch.tensor(columns, device=device), factors, torch.tensor(turned, device=device))
 
 
 def recurrent_shape(config: ModelConfig) -> recurrent.Shape:
@@ -151,19 +145,17 @@ class GpuHybridDecoder(TorchDecoder):
         config = checkpoint.config
         if why := why_unsupported(config, dtype):
             raise ValueError(why)
-        products: list[Product] = []
-
-        def make(weight: Weight, device: torch.device, dtype: torch.dtype) -> Product:
-            products.append(Product(weight, device, dtype))
-            return products[-1]
-
         self._arranged = arrange_heads(config, torch.device(device))
         super().__init__(
-            checkpoint, num_blocks=num_blocks, block_size=block_size, device=device, dtype=dtype, linear=make
+            checkpoint, num_blocks=num_blocks, block_size=block_size, device=device, dtype=dtype, linear=Packed
         )
-        workspace = quantised.Workspace(self.device, (each.weight for each in products), dtype)
-        for each in products:
-            each.workspace = workspace
+        if not isinstance(self._head, Packed):
+            raise TypeError("the head is packed for another kernel")
+        self._head_matrix = self._head.weight
+        own = (each for layer in self._layers for each in vars(layer).values() if isinstance(each, Projection))
+        matrices = [self._head_matrix, *(each.join()[0] for each in own)]
+        self._workspace = quantised.Workspace(self.device, matrices, dtype)
+        self._chained = self.device.type == "cuda"
         self._anchor = torch.zeros(4, device=self.device)
         self._shape = recurrent_shape(config)
         numbers = [*self.layout.places]
@@ -188,11 +180,9 @@ class GpuHybridDecoder(TorchDecoder):
 
     @torch.inference_mode()
     def _all_turns(self) -> Tensor:
-        """Return cos and sin of every position, [context, 2, D / 2]: 1 and 0 for elements that are not rotated."""
+        """Return cos and sin of every position, [context, 2, D / 2]."""
         places = torch.arange(self.config.context, device=self.device)
-        cos, sin = layers.cos_sin(places, self._frequencies, self._rope_factor)
-        rest = self._arranged.size // 2 - cos.shape[-1]
-        return torch.cat((functional.pad(cos, (0, rest), value=1.0), functional.pad(sin, (0, rest))), 1).contiguous()
+        return self._arranged.turns(*layers.cos_sin(places, self._frequencies, self._rope_factor))
 
     def _arranged_norms(self, layer: Layer) -> tuple[Tensor, Tensor] | None:
         norms: tuple[Tensor, Tensor] | None = getattr(layer, "qk_norms", None)
@@ -201,7 +191,7 @@ class GpuHybridDecoder(TorchDecoder):
 
     @property
     def block_bytes(self) -> int:
-        return super().block_bytes // max(1, self.config.head_dim) * padded_head(self.config)
+        return padded_kv(self.config) * self.block_size * self.dtype.itemsize
 
     def _allocate(self, num_blocks: int) -> None:
         config, size = self.config, padded_head(self.config)
@@ -220,7 +210,8 @@ class GpuHybridDecoder(TorchDecoder):
 
     @torch.inference_mode()
     def _prepare(self) -> None:
-        """Capture the graphs of flat steps, without states, on block 0."""
+        """Capture the graphs of flat steps, without states, on block 0. Compile the other kernels, so that no request
+        waits for one."""
         if self.device.type != "cuda":
             return
         self._enter_thread()
@@ -232,9 +223,13 @@ class GpuHybridDecoder(TorchDecoder):
             self._send(StepBatch(zeros, zeros, zeros, starts, one, zeros.view(1, 1), zeros))
             names = [GraphName("flat", bucket) for bucket in reversed(self._buckets)]
             for name in names:
-                self._compute(name)  # compiles the kernels
+                self._compute(name)
+                self._logits_of(self._finals[: name.rows])
             self._graphs.capture_together(names, stream)
         torch.cuda.current_stream(self.device).wait_stream(stream)
+        self.forward_alone(on_block_0(2 * self._buckets[-1], self.block_size))
+        state, inputs = (torch.zeros(size, device=self.device) for size in (self.layout.size, self.layout.input_size))
+        self.replay(state, inputs.unsqueeze(0), torch.empty_like(state))
         torch.cuda.synchronize(self.device)
 
     def _compute(self, name: GraphName) -> None:
@@ -252,7 +247,7 @@ class GpuHybridDecoder(TorchDecoder):
                 arranged, norms, eps, self._turns, inputs.positions, inputs.tables, inputs.widths, *caches, mixed,
                 self._attention_space, num_rows=count, owners=inputs.owners, window=layer.window,
             )  # fmt: skip
-            return self._own_heads(mixed)
+            return self._arranged.own(mixed, self.config.head_dim)
 
         step = StepView(attend, lambda layer, projected: self._mix(layer, projected, rows), ())
         self._finals[:count].copy_(self._run_all(inputs.tokens[:count], step))
@@ -272,16 +267,12 @@ class GpuHybridDecoder(TorchDecoder):
                 q, (inputs.rows, inputs.firsts), inputs.starts, inputs.contexts, inputs.tables, inputs.widths,
                 *caches, mixed, layer.window,
             )  # fmt: skip
-            return self._own_heads(mixed.flatten(1))
+            return self._arranged.own(mixed.flatten(1), self.config.head_dim)
 
         return StepView(attend, lambda layer, projected: self._mix(layer, projected, rows), ())
 
     def _caches(self, layer: Layer) -> tuple[Tensor, Tensor]:
         return self.k_cache[layer.cache], self.v_cache[layer.cache]
-
-    def _own_heads(self, mixed: Tensor) -> Tensor:
-        size, mine = self._arranged.size, self.config.head_dim
-        return mixed if size == mine else mixed.view(len(mixed), -1, size)[:, :, :mine].flatten(1)
 
     def _mix(self, layer: Layer, projected: Tensor, rows: recurrent.Rows) -> Tensor:
         place, ssm = self._numbers[layer.index], self.config.ssm
@@ -300,12 +291,28 @@ class GpuHybridDecoder(TorchDecoder):
         )  # fmt: skip
 
     def _norm_rows(self, x: Tensor, gains: Tensor) -> Tensor:
-        return norm.rms_norm(x, gains, self.config.norm_eps, torch.empty_like(x))
+        return norm.rms_norm(x, gains, self.config.norm_eps, torch.empty_like(x), chained=self._chained)
+
+    def _project(self, projection: Projection, x: Tensor, step: StepView) -> Tensor:
+        matrix, bias = projection.join()
+        return self._multiply(x, matrix, x.new_empty(len(x), matrix.shape[0]), bias=bias)
+
+    def _add(self, hidden: Tensor, projection: Projection, x: Tensor, step: StepView) -> Tensor:
+        matrix, bias = projection.join()
+        return self._multiply(x, matrix, torch.empty_like(hidden), bias=bias, residual=hidden)
+
+    def _widen(self, layer: Layer, x: Tensor, step: StepView) -> Tensor:
+        if not self.config.gated_mlp or self.config.activation != "silu":
+            return super()._widen(layer, x, step)
+        matrix, bias = layer.gate_up.join()
+        return self._multiply(x, matrix, x.new_empty(len(x), matrix.shape[0] // 2), bias=bias, gated=True)
+
+    def _multiply(self, x: Tensor, matrix: Matrix, out: Tensor, **added: Any) -> Tensor:
+        return quantised.multiply(x, matrix, self._workspace, out, chained=self._chained, **added)
 
     def _logits_of(self, normed: Tensor) -> Tensor:
-        if not isinstance(self._head, Product):
-            raise TypeError("the head is packed for another kernel")
-        logits, scale = self._head.to_floats(normed), self.config.logit_scale
+        out = torch.empty((len(normed), self.config.vocab_size), device=self.device)
+        logits, scale = self._multiply(normed, self._head_matrix, out), self.config.logit_scale
         return logits if scale == 1.0 else logits * scale
 
     @torch.inference_mode()

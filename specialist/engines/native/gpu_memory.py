@@ -148,6 +148,8 @@ def bytes_of_pages(pages: int, page_bytes: int) -> int:
 
 def why_unsupported(config: ModelConfig, dtype: torch.dtype) -> str | None:
     """Return why the kernels for GPUs cannot compute this model, or None."""
+    if config.parts and not config.is_recurrent:
+        return f"only PyTorch computes {config.architecture} models without recurrent layers on a GPU"
     size = padded_head(config)
     if config.is_recurrent and not config.attention_layers:
         return None
@@ -169,6 +171,11 @@ def padded_head(config: ModelConfig) -> int:
     where no kernel takes its size."""
     size = config.head_dim
     return max(32, 1 << (size - 1).bit_length()) if config.is_recurrent and size else size
+
+
+def padded_kv(config: ModelConfig) -> int:
+    """Return the elements of a token's keys and values with heads as `padded_head` has them."""
+    return config.kv_token_size // max(1, config.head_dim) * padded_head(config)
 
 
 def weight_bytes(config: ModelConfig, itemsize: int, bits: Mapping[str, int]) -> int:

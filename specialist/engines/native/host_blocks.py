@@ -3,6 +3,7 @@
 import logging
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
@@ -38,7 +39,7 @@ class HostBlocks:
         except RuntimeError as error:
             raise MemoryError(f"spill_memory: the host has no {capacity * block.nbytes:,} bytes left") from error
         if decoder.device.type == "cuda":
-            _pin(self._memory)
+            _pin(self._memory, decoder.device)
             weakref.finalize(self, _unpin, self._memory, decoder.device).atexit = False
 
     @torch.inference_mode()
@@ -79,8 +80,8 @@ class HostCopies:
 
     def copy(self, source: Tensor) -> Tensor:
         """Raises MemoryError if the host has no memory for it that can be pinned."""
-        if self._device.type == "cpu":
-            return source.clone()
+        if self._device.type == "cpu" or source.nbytes == 0:  # memory without a byte cannot be pinned
+            return source.cpu().clone()
         memory = self._take(source.nbytes)
         held = memory.view(source.dtype).view(source.shape)
         held.copy_(source, non_blocking=True)
@@ -98,7 +99,7 @@ class HostCopies:
             memory = torch.empty(num_bytes, dtype=torch.uint8)
         except RuntimeError as error:
             raise MemoryError(f"the host has no {num_bytes:,} bytes left") from error
-        _pin(memory)
+        _pin(memory, self._device)
         self._pinned[memory.data_ptr()] = unpins = weakref.finalize(self, _unpin, memory, self._device)
         unpins.atexit = False
         return memory
@@ -108,11 +109,13 @@ def _parts(copies: Sequence[BlockCopy], most: int) -> list[Sequence[BlockCopy]]:
     return [copies[first : first + most] for first in range(0, len(copies), most)]
 
 
-def _pin(memory: Tensor) -> None:
+def _pin(memory: Tensor, device: torch.device) -> None:
     """Lock the memory, so that a GPU copies to and from it by itself. PyTorch's own pinned memory would take a power
     of two of bytes."""
     error = int(_cuda_runtime().cudaHostRegister(memory.data_ptr(), memory.nbytes, _FOR_ALL_CONTEXTS))
     if error:
+        with suppress(RuntimeError):  # PyTorch would report it after the next kernel that it launches
+            torch.ones(1, device=device)
         raise MemoryError(f"the host cannot pin {memory.nbytes:,} bytes: CUDA error {error}")
 
 

@@ -221,34 +221,44 @@ class TorchDecoder:
     def _layer(self, layer: Layer, hidden: Tensor, embeddings: Tensor, step: StepView) -> Tensor:
         parts = layer.parts
         linked = self._shared(layer, hidden, embeddings, step) if "shared" in parts else hidden
-        added = []
+        mixed = []
         if "attention" in parts:
-            added.append(self._attention(layer, self._norm_rows(hidden, layer.attn_norm), step))
+            mixed.append((layer.o, self._mix_heads(layer, self._norm_rows(hidden, layer.attn_norm), step)))
         if "ssm" in parts or "conv" in parts:
-            projected = layer.mixer_in(self._norm_rows(linked, layer.mixer_norm), step.adapters)
-            added.append(layer.mixer_out(step.mix(layer, projected), step.adapters))
-        for each in added:
-            hidden = each + hidden
+            projected = self._project(layer.mixer_in, self._norm_rows(linked, layer.mixer_norm), step)
+            mixed.append((layer.mixer_out, step.mix(layer, projected)))
+        for projection, x in mixed:
+            hidden = self._add(hidden, projection, x, step)
         if "mlp" in parts:
-            hidden = self._mlp(layer, self._norm_rows(hidden, layer.mlp_norm), step) + hidden
+            inner = self._widen(layer, self._norm_rows(hidden, layer.mlp_norm), step)
+            hidden = self._add(hidden, layer.down, inner, step)
         return hidden
+
+    def _project(self, projection: Projection, x: Tensor, step: StepView) -> Tensor:
+        return projection(x, step.adapters)
+
+    def _add(self, hidden: Tensor, projection: Projection, x: Tensor, step: StepView) -> Tensor:
+        """Return the hidden states plus the projection of x."""
+        return self._project(projection, x, step) + hidden
 
     def _shared(self, layer: Layer, hidden: Tensor, embeddings: Tensor, step: StepView) -> Tensor:
         """Return the hidden states plus what the shared block makes of them and the embeddings."""
-        mixed = self._attention(layer, self._norm_rows(torch.cat((hidden, embeddings), 1), layer.attn_norm), step)
-        return hidden + layer.link(self._mlp(layer, self._norm_rows(mixed, layer.mlp_norm), step), step.adapters)
+        mixed = self._mix_heads(layer, self._norm_rows(torch.cat((hidden, embeddings), 1), layer.attn_norm), step)
+        normed = self._norm_rows(self._project(layer.o, mixed, step), layer.mlp_norm)
+        computed = self._project(layer.down, self._widen(layer, normed, step), step)
+        return self._add(hidden, layer.link, computed, step)
 
-    def _mlp(self, layer: Layer, x: Tensor, step: StepView) -> Tensor:
-        inner = layer.gate_up(x, step.adapters)
+    def _widen(self, layer: Layer, x: Tensor, step: StepView) -> Tensor:
+        """Return what the MLP's last projection reads."""
+        inner = self._project(layer.gate_up, x, step)
         if self.config.gated_mlp:
             gate, up = inner.chunk(2, dim=-1)
-            inner = _ACTIVATIONS[self.config.activation](gate).mul_(up)
-        else:
-            inner = _ACTIVATIONS[self.config.activation](inner)
-        return layer.down(inner, step.adapters)
+            return _ACTIVATIONS[self.config.activation](gate).mul_(up)
+        return _ACTIVATIONS[self.config.activation](inner)
 
-    def _attention(self, layer: Layer, x: Tensor, step: StepView) -> Tensor:
-        return layer.o(step.attend(layer, layer.qkv(x, step.adapters)), step.adapters)
+    def _mix_heads(self, layer: Layer, x: Tensor, step: StepView) -> Tensor:
+        """Return what the attention's last projection reads."""
+        return step.attend(layer, self._project(layer.qkv, x, step))
 
     def _attend(
         self,

@@ -330,6 +330,7 @@ def choose_tile(num_rows: int, weight: Tensor) -> Tile:
     return Tile(128, 128, 64, 8, 4)
 
 
+_LEAST_K = 16  # columns that the compiler multiplies at a time
 _PROCESSORS, _SHARED = 132, 227 << 10  # multiprocessors of an H100 or H200, and the shared memory of each in bytes
 
 
@@ -407,7 +408,8 @@ def linear(
     launch(
         x, weight, bias, residual, out, workspace.partial, workspace.arrived, *added, num_rows,
         SUMS=sums, SPREAD=spread, BLOCK_M=best.block_m, BLOCK_N=best.block_n,
-        BLOCK_K=min(best.block_k, triton.next_power_of_2(columns // sums)), GROUP_M=8 if num_rows > 128 else 1,
+        BLOCK_K=min(best.block_k, max(_LEAST_K, triton.next_power_of_2(columns // sums))),
+        GROUP_M=8 if num_rows > 128 else 1,
         PREFETCH=prefetched(columns // sums) if chained and weight.element_size() == 2 else 0,
         num_warps=best.warps, num_stages=best.stages, **shape,
     )  # fmt: skip

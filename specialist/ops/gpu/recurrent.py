@@ -257,9 +257,14 @@ class Tile(NamedTuple):
     ahead: int
 
 
-def choose_tile(shape: Shape) -> Tile:
-    """Return the tile of a scan. It decides the order of sums, so it must not depend on the rows."""
-    return Tile(min(4, triton.next_power_of_2(shape.head_dim)), 1, 4)
+def choose_tile(shape: Shape, num_rows: int) -> Tile:
+    """Return the tile of a scan. The rows decide only how many tokens are read ahead, which changes no sum: a single
+    row leaves registers and time for more."""
+    most = max(1, _MOST_AHEAD // triton.next_power_of_2(shape.state_size))
+    return Tile(min(4, triton.next_power_of_2(shape.head_dim)), 1, min(8 if num_rows == 1 else 2, most))
+
+
+_MOST_AHEAD = 1024  # elements of a state in all tokens that are read ahead
 
 
 _BLOCK = 256  # channels of a program of `_convolve`
@@ -292,8 +297,8 @@ def convolve(
     `rows`, for the layers of `weights`, the first of which is the model's recurrent layer `first`. Write the states
     after, and to `out` [L, T, channels] the results: after silu, for a state space; `gated`: of the products of the
     first and the last third of x, times the second. `steps` [L, T, 2, heads] gets the step sizes and decays, from the
-    columns after the inputs. `kept`: the floats of a token in kept inputs. `replays`: x has the inputs of all layers, in
-    order, and the results of a convolution alone are not needed."""
+    columns after the inputs. `kept`: the floats of a token in kept inputs. `replays`: x has the inputs of all layers,
+    in order, and the results of a convolution alone are not needed."""
     num_layers, heads = len(weights.conv), shape.num_heads
     blocks = triton.cdiv(shape.channels, _BLOCK) + triton.cdiv(heads, _BLOCK)
     launch: Any = _convolve[(len(x), blocks, num_layers)]
@@ -319,7 +324,7 @@ def scan(
 ) -> None:
     """Do `reference.recurrent.selective_scan` over what `convolve` wrote, from the states of `rows`. Write the states
     after, and to `out` float32 [L, T, heads * head size], if it is given, the results."""
-    block_p, warps, ahead = tile or choose_tile(shape)
+    block_p, warps, ahead = tile or choose_tile(shape, len(rows.states))
     num_layers, num_tokens, _ = mixed.shape
     programs = shape.num_heads * triton.cdiv(shape.head_dim, block_p)
     launch: Any = _scan[(len(rows.states), programs, num_layers)]
