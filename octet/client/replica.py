@@ -7,12 +7,14 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
+from octet.client.attached import ATTACH, Attacher
 from octet.client.base import rpc
-from octet.client.channel import channel_options, load_credentials, open_channel, read_metadata_message
+from octet.client.channel import channel_options, load_credentials, open_channel, read_metadata_message, serialize
 from octet.client.errors import ERROR_METADATA_KEY
 from octet.v1 import specialist_pb2 as wire
 
 DEFAULT_REPLICA_ADDRESS = "127.0.0.1:50151"
+LOOKAHEAD_BYTES = 1 << 16  # of each attached request
 
 
 class SpecialistError(Exception):
@@ -34,23 +36,51 @@ class SpecialistClient:
         ca: Path | None = None,
         certificate: Path | None = None,
         key: Path | None = None,
+        attach: bool = False,
     ) -> None:
-        """With `ca`, the connection uses TLS, and that CA must have signed the replica's certificate. `certificate` and
-        `key` are the client's own. Raises ValueError for an incomplete set, OSError if a file cannot be read."""
+        """With `attach`, requests share one call, unless the replica is too old for that. With `ca`, the connection
+        uses TLS, and that CA must have signed the replica's certificate. `certificate` and `key` are the client's own.
+        Raises ValueError for an incomplete set, OSError if a file cannot be read."""
         credentials = load_credentials(ca, certificate, key)
         self._channel = open_channel(grpc.aio, address, credentials, channel_options())
+        self._attacher = Attacher(self._attach, LOOKAHEAD_BYTES, address) if attach else None
 
     async def __aenter__(self) -> "SpecialistClient":
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._attacher is not None:
+            await self._attacher.close()
         await self._channel.close()
 
     def generate(
         self, request: wire.GenerateRequest, *, timeout: float | None = None
     ) -> AsyncIterator[wire.GenerateEvent]:
         """Yield an `accepted` event, then chunks, then the usage. Closing the iterator cancels the request."""
+        if self._attacher is not None:
+            return self._generate_attached(self._attacher, request, timeout)
         return self._stream("Generate", request, timeout)
+
+    def _attach(self) -> Any:
+        return self._channel.stream_stream(ATTACH)()
+
+    async def _generate_attached(
+        self, attacher: Attacher, request: wire.GenerateRequest, timeout: float | None
+    ) -> AsyncIterator[wire.GenerateEvent]:
+        is_open = await attacher.wait_opened()
+        call = attacher.start(serialize(request), timeout, ()) if is_open else None
+        if call is None:
+            async for event in self._stream("Generate", request, timeout):
+                yield event
+            return
+        parse = wire.GenerateEvent.FromString
+        try:
+            async for raw in call:
+                yield parse(raw)
+        except grpc.aio.AioRpcError as error:
+            raise _error_from_rpc(error) from None
+        finally:
+            call.cancel()
 
     def watch_load(
         self, *, min_interval_ms: int | None = None, heartbeat_ms: int | None = None

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import inf
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -22,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 Context: TypeAlias = Any  # a grpc.aio.ServicerContext
 _RequestT = TypeVar("_RequestT", bound=Message)
+_AnswerT = TypeVar("_AnswerT")
 MalformedHook = Callable[[Refusal], None]  # called for a request that cannot be parsed, before it is refused
 CallScope = Callable[[], AbstractContextManager[object]]  # entered before the request is read; may raise Refusal
 READ_SECONDS = 20.0  # time for a request to arrive once its call has begun
@@ -40,7 +42,7 @@ class CallerGone(Exception):
     """The call has ended; nothing more can be sent."""
 
 
-async def write_message(context: Context, message: Message, seconds: float) -> bool:
+async def write_message(context: Context, message: Message | bytes, seconds: float) -> bool:
     """Write the message and return True; False if the caller reads nothing for `seconds`. Raises CallerGone."""
     try:
         async with asyncio.timeout(seconds):
@@ -98,6 +100,29 @@ def streaming_handler(
     return grpc.unary_stream_rpc_method_handler(_parsing(kind, serve, limit, on_malformed), None, serialize)
 
 
+def duplex_handler(name: str, serve: Callable[[Context], Awaitable[None]]) -> Any:
+    """Return a handler for calls with streams in both directions. `serve` reads bytes from the context and writes bytes
+    to it. `name` is that of the request message."""
+
+    async def handle(_: Any, context: Context) -> None:
+        await _serve_or_refuse(serve(context), name, context)
+
+    return grpc.stream_stream_rpc_method_handler(handle)
+
+
+async def _serve_or_refuse(serving: Awaitable[_AnswerT], name: str, context: Context) -> _AnswerT | None:
+    try:
+        return await serving
+    except Refusal as refusal:
+        await refuse(context, refusal)
+    except CallerGone:
+        pass
+    except Exception:
+        _log.error("%s failed", name, exc_info=True)
+        await refuse(context, internal_error(name))
+    return None
+
+
 def _parsing(
     kind: type[_RequestT],
     serve: Callable[[_RequestT, Context], Awaitable[Any]],
@@ -113,17 +138,13 @@ def _parsing(
             raise
 
     async def handle(raw: bytes, context: Context) -> Any:
-        try:
+        async def parse_and_serve() -> Any:
+            nonlocal raw
             serving = serve(parse(raw), context)
             del raw  # frees the bytes while the request is served
             return await serving
-        except Refusal as refusal:
-            await refuse(context, refusal)
-        except CallerGone:
-            return None
-        except Exception:
-            _log.error("%s failed", kind.DESCRIPTOR.name, exc_info=True)
-            await refuse(context, internal_error(kind.DESCRIPTOR.name))
+
+        return await _serve_or_refuse(parse_and_serve(), kind.DESCRIPTOR.name, context)
 
     return handle
 
@@ -248,6 +269,19 @@ def single_request_handler(handler: Any, scope: CallScope, reader: RequestReader
     return grpc.stream_unary_rpc_method_handler(serve, None, handler.response_serializer)
 
 
+def limited_handler(handler: Any, scope: CallScope) -> Any:
+    """Wrap a duplex handler so that it runs inside `with scope()`."""
+
+    async def serve(requests: Any, context: Context) -> None:
+        try:
+            with scope():
+                await handler.stream_stream(requests, context)
+        except Refusal as refusal:
+            await refuse(context, refusal)
+
+    return grpc.stream_stream_rpc_method_handler(serve)
+
+
 def request_stream_handler(handler: Any, scope: CallScope) -> Any:
     """Wrap a handler of request streams, such as reflection's, so that it runs inside `with scope()`."""
 
@@ -293,14 +327,18 @@ class HealthService(health.aio.HealthServicer):  # type: ignore[misc]  # gRPC ha
 class RequestReadInterceptor(aio.ServerInterceptor):  # type: ignore[misc]  # gRPC has no types
     """Reads requests for servers without API keys."""
 
-    def __init__(self, reader: RequestReader) -> None:
+    def __init__(self, reader: RequestReader, duplex: Mapping[str, int] = MappingProxyType({})) -> None:
+        """`duplex` has the maximum number of calls of methods that read their requests themselves."""
         self._reader = reader
         self._stream_limit = ConcurrencyLimit(MAX_STREAMS)
+        self._duplex_limits = {method: ConcurrencyLimit(most) for method, most in duplex.items()}
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         handler = await continuation(details)
         if handler is None:
             return None
+        if details.method in self._duplex_limits:
+            return limited_handler(handler, self._duplex_limits[details.method].enter)
         if handler.request_streaming:
             return request_stream_handler(handler, lambda: self._stream_limit.enter(details.method))
         return single_request_handler(handler, nullcontext, self._reader)

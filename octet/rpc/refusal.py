@@ -177,6 +177,14 @@ def caller_stalled(reason: str) -> Refusal:
     return Refusal(wire.ERROR_REASON_CALLER_STALLED, f"the caller did not read its stream: {reason}")
 
 
+def caller_idle(seconds: float) -> Refusal:
+    return caller_stalled(f"nothing was read for {seconds:g} s")
+
+
+def caller_overflowed(most: int) -> Refusal:
+    return caller_stalled(f"more than {most:,} bytes were unread")
+
+
 def cancelled() -> Refusal:
     return Refusal(wire.ERROR_REASON_CANCELLED, "the request was cancelled")
 

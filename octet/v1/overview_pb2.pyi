@@ -30,6 +30,12 @@ from octet.v1.slo_pb2 import Burn as Burn
 from octet.v1.slo_pb2 import SloSlice as SloSlice
 from octet.v1.slo_pb2 import SloTally as SloTally
 from octet.v1.specialist_pb2 import GenerateRequest as GenerateRequest
+from octet.v1.specialist_pb2 import AttachRequest as AttachRequest
+from octet.v1.specialist_pb2 import StreamStart as StreamStart
+from octet.v1.specialist_pb2 import StreamCredit as StreamCredit
+from octet.v1.specialist_pb2 import AttachResponse as AttachResponse
+from octet.v1.specialist_pb2 import AttachHello as AttachHello
+from octet.v1.specialist_pb2 import StreamEnd as StreamEnd
 from octet.v1.specialist_pb2 import ReleasePlacesRequest as ReleasePlacesRequest
 from octet.v1.specialist_pb2 import ReleasePlacesResponse as ReleasePlacesResponse
 from octet.v1.specialist_pb2 import Structure as Structure

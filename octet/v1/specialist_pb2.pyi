@@ -136,6 +136,70 @@ class GenerateRequest(_message.Message):
     wait_ms: int
     def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., tokens: _Optional[_Union[TokenIds, _Mapping]] = ..., chat: _Optional[_Union[Chat, _Mapping]] = ..., adapters: _Optional[_Iterable[str]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., seed: _Optional[int] = ..., max_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., ignore_eos: _Optional[bool] = ..., priority: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., first_token_timeout_ms: _Optional[int] = ..., tenant_salt: _Optional[bytes] = ..., context_size: _Optional[int] = ..., shadow: _Optional[bool] = ..., session_key: _Optional[bytes] = ..., structure: _Optional[_Union[Structure, _Mapping]] = ..., embed: _Optional[bool] = ..., draft_window: _Optional[int] = ..., place_for: _Optional[str] = ..., place: _Optional[str] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
+class AttachRequest(_message.Message):
+    __slots__ = ("starts", "cancels", "credits")
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    CANCELS_FIELD_NUMBER: _ClassVar[int]
+    CREDITS_FIELD_NUMBER: _ClassVar[int]
+    starts: _containers.RepeatedCompositeFieldContainer[StreamStart]
+    cancels: _containers.RepeatedScalarFieldContainer[int]
+    credits: _containers.RepeatedCompositeFieldContainer[StreamCredit]
+    def __init__(self, starts: _Optional[_Iterable[_Union[StreamStart, _Mapping]]] = ..., cancels: _Optional[_Iterable[int]] = ..., credits: _Optional[_Iterable[_Union[StreamCredit, _Mapping]]] = ...) -> None: ...
+
+class StreamStart(_message.Message):
+    __slots__ = ("stream", "request", "timeout_us", "credit", "traceparent", "tracestate")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_US_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    TRACESTATE_FIELD_NUMBER: _ClassVar[int]
+    stream: int
+    request: bytes
+    timeout_us: int
+    credit: int
+    traceparent: str
+    tracestate: str
+    def __init__(self, stream: _Optional[int] = ..., request: _Optional[bytes] = ..., timeout_us: _Optional[int] = ..., credit: _Optional[int] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ...) -> None: ...
+
+class StreamCredit(_message.Message):
+    __slots__ = ("stream", "bytes")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    stream: int
+    bytes: int
+    def __init__(self, stream: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class AttachResponse(_message.Message):
+    __slots__ = ("hello", "streams", "events", "ends")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    ENDS_FIELD_NUMBER: _ClassVar[int]
+    hello: AttachHello
+    streams: _containers.RepeatedScalarFieldContainer[int]
+    events: _containers.RepeatedScalarFieldContainer[bytes]
+    ends: _containers.RepeatedCompositeFieldContainer[StreamEnd]
+    def __init__(self, hello: _Optional[_Union[AttachHello, _Mapping]] = ..., streams: _Optional[_Iterable[int]] = ..., events: _Optional[_Iterable[bytes]] = ..., ends: _Optional[_Iterable[_Union[StreamEnd, _Mapping]]] = ...) -> None: ...
+
+class AttachHello(_message.Message):
+    __slots__ = ("max_streams",)
+    MAX_STREAMS_FIELD_NUMBER: _ClassVar[int]
+    max_streams: int
+    def __init__(self, max_streams: _Optional[int] = ...) -> None: ...
+
+class StreamEnd(_message.Message):
+    __slots__ = ("stream", "code", "message", "error")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    stream: int
+    code: int
+    message: str
+    error: _error_pb2.Error
+    def __init__(self, stream: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ..., error: _Optional[_Union[_error_pb2.Error, _Mapping]] = ...) -> None: ...
+
 class ReleasePlacesRequest(_message.Message):
     __slots__ = ("keys",)
     KEYS_FIELD_NUMBER: _ClassVar[int]

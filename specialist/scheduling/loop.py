@@ -1,6 +1,6 @@
 """The core that every replica runs: the step loop with its reports to the admission controller."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Tokens
 from dataclasses import replace
 from math import ceil
@@ -36,6 +36,14 @@ class SchedulerReport(NamedTuple):
     step: CommittedStep | None
     events: tuple[Event, ...]
 
+    @property
+    def has_only_tokens(self) -> bool:
+        """Whether it is a decode step that only added tokens to answers."""
+        step = self.step
+        if step is None or step.shape.prefill or step.prompts_left:
+            return False
+        return {*map(type, self.events)} <= {Emitted}
+
     def apply(self, controller: AdmissionController) -> None:
         """Report the changes in the order in which they happened."""
         emitted = [event for event in self.events if isinstance(event, Emitted)]
@@ -55,11 +63,46 @@ class SchedulerReport(NamedTuple):
                 controller.report_prompt_left(key, num_left)
             kept = [len(event.tokens) for event in emitted]
             step, mean = self.step, sum(kept) / len(kept) if kept else None
-            controller.report_step(step.shape, step.seconds, len(step.keys), step.pace, self.at, mean)
+            self._report_step(controller, step, mean)
         for event in others:
             if isinstance(event, Finished):
                 whole = event.reason in ("stop", "length")
                 controller.report_ended(event.request_id, whole=whole, cut=event.reason != "stop", now=self.at)
+
+    def _report_step(self, controller: AdmissionController, step: CommittedStep, kept: float | None) -> None:
+        controller.report_step(step.shape, step.seconds, len(step.keys), step.pace, self.at, kept)
+
+    def tally(self, controller: AdmissionController, tokens: dict[str, int]) -> None:
+        """Report the step. Its tokens are only added to `tokens`: the number of tokens by request."""
+        before = sum(tokens.values())
+        for event in self.events:
+            if isinstance(event, Emitted):
+                key = event.request_id
+                tokens[key] = tokens.get(key, 0) + len(event.tokens)
+        if self.step is not None:
+            num_tokens = sum(tokens.values()) - before
+            self._report_step(controller, self.step, num_tokens / len(self.events) if self.events else None)
+
+
+def apply_reports(reports: Iterable[SchedulerReport], controller: AdmissionController) -> None:
+    """Report the changes in the order in which they happened. Tokens of successive decode steps, which are never the
+    first of their answers, are reported together: what they change is not read in between."""
+    tokens: dict[str, int] = {}
+    at = 0.0
+
+    def report_tokens() -> None:
+        for key, num_tokens in tokens.items():
+            controller.report_tokens(key, num_tokens, at)
+        tokens.clear()
+
+    for report in reports:
+        if report.has_only_tokens:
+            at = report.at
+            report.tally(controller, tokens)
+        else:
+            report_tokens()
+            report.apply(controller)
+    report_tokens()
 
 
 class StepReporter:

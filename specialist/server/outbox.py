@@ -11,7 +11,7 @@ class Outbox:
     takes the interpreter from the engine's thread. It takes the others when it runs anyway: streams pull when their gap
     has passed, and every decision on a new request is made after a pull."""
 
-    def __init__(self, deliver: Callable[[EngineReport], object], wake: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(self, deliver: Callable[..., object], wake: Callable[[Callable[[], None]], object]) -> None:
         """`deliver` gets the reports in order, on the event loop. `wake` runs a callback there, from any thread."""
         self._deliver = deliver
         self._wake = wake
@@ -29,4 +29,4 @@ class Outbox:
         """Deliver all reports. Called on the event loop."""
         self._is_waking = False
         while self._reports:
-            self._deliver(self._reports.popleft())
+            self._deliver(*[self._reports.popleft() for _ in range(len(self._reports))])

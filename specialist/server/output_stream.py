@@ -1,7 +1,7 @@
 """What waits to be sent to one caller, and when it is sent."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from math import inf
 from typing import Any
@@ -46,7 +46,7 @@ class OutputStream:
             return
         self._waiting.append(update)
         if isinstance(update, AnswerChunk | Emitted):
-            self._num_bytes += _num_bytes(update)
+            self._num_bytes += num_bytes(update)
             self._schedule()
         else:
             self._ready.set()
@@ -77,7 +77,7 @@ class OutputStream:
                 self.is_due = False
                 self._timer = self._loop.call_at(self._next_at, self._become_due)
         taken, self._waiting, self._num_bytes = self._waiting, [], 0
-        return _merge_chunks(taken)
+        return merge_chunks(taken)
 
     def _become_due(self) -> None:
         self._timer = None
@@ -98,29 +98,37 @@ def widen_gap(gap: float, num_running: int) -> float:
     return gap * min(max(1.0, num_running / _UNCROWDED), _WIDEST)
 
 
-def _num_bytes(update: AnswerChunk | Emitted) -> int:
+def num_bytes(update: AnswerChunk | Emitted) -> int:
     if isinstance(update, AnswerChunk):
         return update.num_bytes
     logprobs = sum([1 + len(each.top) for each in update.logprobs]) if update.logprobs else 0
     return TOKEN_BYTES * len(update.tokens) + LOGPROB_BYTES * logprobs
 
 
-def _merge_chunks(updates: list[RequestUpdate]) -> list[RequestUpdate]:
-    if len(updates) == 1:
+def merge_chunks(updates: list[RequestUpdate]) -> list[RequestUpdate]:
+    if len(updates) < 2:
         return updates
+    if all(type(update) is Emitted for update in updates):
+        return [_merge_tokens(updates)]
     merged: list[RequestUpdate] = []
     for kind, group in groupby(updates, type):
         neighbours: list[Any] = list(group)
         if len(neighbours) == 1 or kind not in (AnswerChunk, Emitted):
             merged += neighbours
             continue
+        if kind is Emitted:
+            merged.append(_merge_tokens(neighbours))
+            continue
         tokens = tuple([token for each in neighbours for token in each.tokens])
         logprobs = tuple([logprob for each in neighbours for logprob in each.logprobs])
-        if kind is Emitted:
-            merged.append(Emitted(neighbours[0].request_id, tokens, logprobs))
-            continue
         text = "".join([chunk.text for chunk in neighbours])
         calls = merge_call_parts(part for chunk in neighbours for part in chunk.calls)
         embedding = next((chunk.embedding for chunk in neighbours if chunk.embedding), ())
         merged.append(AnswerChunk(text, tokens, logprobs, calls, embedding))
     return merged
+
+
+def _merge_tokens(neighbours: Sequence[Any]) -> Emitted:
+    tokens = tuple([token for each in neighbours for token in each.tokens])
+    logprobs = tuple([logprob for each in neighbours for logprob in each.logprobs])
+    return Emitted(neighbours[0].request_id, tokens, logprobs)

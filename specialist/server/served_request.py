@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,6 @@ from specialist.text.prompt import Prompt, Structure, ToolCallFragment
 from specialist.text.tokenization import Detokenizer, StopStrings
 from specialist.text.tool_call_reader import CallReader
 from specialist.text.tool_calls import ParsedText, merge_call_parts
-
-if TYPE_CHECKING:
-    from specialist.server.output_stream import OutputStream
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +99,16 @@ class PromptEmbedding:
 RequestUpdate = Enqueued | AnswerChunk | Emitted | RequestUsage | Refusal
 """A request's updates: Enqueued, chunks and usage, in this order. A refusal may come at any point and is the last. If
 only the length or a token can end an answer, its tokens come as the scheduler emitted them and become chunks later."""
+
+
+class UpdateStream(Protocol):
+    """Where a request's updates go. Used on the event loop, except `is_due`."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a chunk would be sent at once. Any thread may read it."""
+
+    def put(self, update: RequestUpdate) -> None: ...
 
 
 class AnswerText:
@@ -192,7 +199,7 @@ class ServedRequest:
     embedding: PromptEmbedding | None = None
 
     # Filled in by the service.
-    stream: "OutputStream" = field(init=False)
+    stream: UpdateStream = field(init=False)
     admission: Admit | None = None
     trace_id: str = ""
 

@@ -34,7 +34,7 @@ from specialist.server.engine_thread import EngineThread
 from specialist.server.metrics import add_replica_metrics
 from specialist.server.outbox import Outbox
 from specialist.server.replica import AssembledReplica
-from specialist.server.service import SERVICE_NAME, SpecialistService
+from specialist.server.service import ATTACH, SERVICE_NAME, SpecialistService
 from specialist.server.settings import ServiceSettings
 from specialist.server.tracing import ReplicaTracing
 
@@ -45,6 +45,7 @@ spare) times this is 5.2 GiB with the default settings. Further calls are refuse
 flow-control window."""
 _STATUS_SECONDS = 0.2  # time for the statuses of ended calls to be sent
 _TRACES_SECONDS = 3.0  # time for the last spans to be exported
+MAX_ATTACHMENTS = 32  # attached calls; a further one is refused, and its client calls Generate instead
 _SPARE_CALLS = 64
 """For health checks, and for callers that have not noticed the end of their call. Watchers are counted separately."""
 _INSTANCE_BYTES = 8
@@ -90,9 +91,12 @@ class ReplicaServer(SpecialistService):
             ("grpc.max_concurrent_streams", max_streams),
         )
         server = aio.server(
-            interceptors=(DrainGateInterceptor(self._drain_gate), RequestReadInterceptor(reader)),
+            interceptors=(
+                DrainGateInterceptor(self._drain_gate),
+                RequestReadInterceptor(reader, {ATTACH: MAX_ATTACHMENTS}),
+            ),
             options=(*SERVER_OPTIONS, *limits),
-            maximum_concurrent_rpcs=max_streams + max_watchers,
+            maximum_concurrent_rpcs=max_streams + max_watchers + MAX_ATTACHMENTS,
         )
         server.add_generic_rpc_handlers((self.grpc_handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
@@ -119,6 +123,8 @@ class ReplicaServer(SpecialistService):
         if grace > 0:
             # Until the server is quiet, late calls are refused immediately and retried on another replica.
             await self._drain_gate.wait_until_quiet()
+        for attachment in self.attachments:
+            attachment.close()
         await self._server.stop(min(grace, _STATUS_SECONDS))
         if self.metrics is not None:
             await self.metrics.stop()

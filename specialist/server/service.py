@@ -1,245 +1,41 @@
 """The gRPC methods of `octet.v1.Specialist`."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import aclosing, suppress
 from functools import partial
 from math import inf
 from random import Random
-from typing import Any, Literal, NoReturn
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2
 
-from admission.forecast.bookings import Refuse
-from admission.forecast.places import KEPT_SECONDS, Places
+from admission.forecast.places import Places
 from octet import __version__
 from octet.rpc import refusal
-from octet.rpc.handlers import Context, HealthService, streaming_handler, unary_handler, write_message
+from octet.rpc.handlers import Context, HealthService, duplex_handler, streaming_handler, unary_handler
 from octet.rpc.memory import MemoryGuard
-from octet.rpc.refusal import Refusal
 from octet.telemetry.exposition import Exposition
-from octet.telemetry.requests import current_request, set_request
 from octet.v1 import specialist_pb2 as wire
 from specialist.adapters.catalog import AdapterRefused, UnknownAdapter, check_digest, resolve_below
-from specialist.scheduling.loop import AdmissionGate, SchedulerReport, new_admission_controller
-from specialist.server.engine_thread import EngineReport, EngineThread
-from specialist.server.load_report import AdmissionCounters, LoadPublisher, adapters_to_wire
-from specialist.server.output_stream import OutputStream
+from specialist.scheduling.loop import SchedulerReport, new_admission_controller
+from specialist.server.attachment import Attachment
+from specialist.server.engine_thread import EngineThread
+from specialist.server.generate import GenerateHandler, send
+from specialist.server.load_report import LoadPublisher, adapters_to_wire
 from specialist.server.preparation import RequestPreparer
 from specialist.server.replica import AssembledReplica
-from specialist.server.served_request import RequestUsage, ServedRequest, admission_refusal, lane_to_wire
+from specialist.server.served_request import lane_to_wire
 from specialist.server.settings import ServiceSettings
-from specialist.server.tracing import ReplicaTrace, ReplicaTracing, read_trace_context
+from specialist.server.tracing import ReplicaTracing
 from specialist.server.validation import REQUEST_BYTES, GenerateLimits, GenerateValidator
 
 SERVICE_NAME: str = wire.DESCRIPTOR.services_by_name["Specialist"].full_name
-ServingState = Literal["warming", "open", "draining", "failed"]
+ATTACH = f"/{SERVICE_NAME}/Attach"
+SPARE_STREAMS = 64  # streams of an attached call in addition to the requests that a replica can have
 _KEY_BYTES = 16  # of a place's key, which cannot be guessed
 _SERVING, _NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-_CLOSED_REFUSALS = {"warming": refusal.not_ready, "draining": refusal.draining, "failed": refusal.replica_failed}
-
-
-class GenerateHandler:
-    """Handles Generate and CountTokens. Used only on the event loop."""
-
-    def __init__(
-        self,
-        replica: AssembledReplica,
-        settings: ServiceSettings,
-        engine: EngineThread,
-        preparer: RequestPreparer,
-        publisher: LoadPublisher,
-        places: Places,
-        memory: MemoryGuard,
-        tracing: ReplicaTracing | None = None,
-    ) -> None:
-        self._clock = replica.clock
-        self._settings = settings
-        self._engine = engine
-        self._preparer = preparer
-        self._publisher = publisher
-        self._controller = publisher.controller
-        self._places = places
-        self._gate = AdmissionGate(publisher.controller, replica.scheduler, engine)
-        self._num_running = replica.scheduler.running.__len__
-        self.memory = memory
-        self._tracing = tracing
-        self._live: dict[ServedRequest, ReplicaTrace | None] = {}
-        """Live requests in the engine, each with its trace; None if it is not traced."""
-        self.num_open = 0  # calls that have no status yet
-        self._ended = asyncio.Event()
-        self.counters = AdmissionCounters()
-        self.state: ServingState = "warming"
-        self.on_death: Callable[[], object] = lambda: None  # called once, when the engine has died
-        self.pull: Callable[[], object] | None = None  # delivers the reports that wait; None if none ever waits
-
-    @property
-    def num_live(self) -> int:
-        return len(self._live)
-
-    async def generate(self, message: wire.GenerateRequest, context: Context) -> None:
-        self.num_open += 1
-        trace = self._start_trace(message, context)
-        try:
-            await self._generate(message, context, trace)
-        except BaseException as error:
-            if trace is not None and trace.served is None and self._tracing is not None:
-                self._tracing.record(trace, error)
-            raise
-        finally:
-            self.num_open -= 1
-            self._ended.set()
-
-    async def count_tokens(self, message: wire.GenerateRequest) -> wire.CountTokensResponse:
-        self._check_open()
-        served = self._preparer.count_validator.validate(message)
-        return wire.CountTokensResponse(prompt_tokens=await self._preparer.count_tokens(served))
-
-    def _start_trace(self, message: wire.GenerateRequest, context: Context) -> ReplicaTrace | None:
-        """Start the call's trace and set the ids for its log lines. Return None if its trace is not collected."""
-        parent, state = read_trace_context(context)
-        set_request(message.request_id, "" if parent is None else parent.trace_id)
-        if self._tracing is None or parent is None or not parent.is_sampled:
-            return None
-        return ReplicaTrace(parent, state, message.request_id, message.shadow, self._clock.now())
-
-    async def _generate(self, message: wire.GenerateRequest, context: Context, trace: ReplicaTrace | None) -> None:
-        self._check_open()
-        served = self._preparer.validator.validate(message)
-        self.memory.check(can_wait=served.shadow)
-        # Refuse the request before it is tokenised if the queue is full and it outranks no request in it.
-        self._catch_up()
-        now, seconds_left = self._clock.now(), context.time_remaining()
-        refuse = self._controller.refuse_if_full(served.priority, now, shadow=served.shadow)
-        if refuse is not None and not self._may_get_place(served, seconds_left, now):
-            self._refuse(served, refuse)
-        await self._preparer.prepare(served, seconds_left)
-        request_id = served.request.request_id
-        cancel = partial(self._engine.end, request_id, "cancelled")
-        try:
-            self._check_open()
-            self._admit(served)
-            served.stream = OutputStream(
-                self._settings.stream_bytes, cancel, self._settings.piece_gap, self.pull, self._num_running
-            )
-        except BaseException:
-            served.release()
-            raise
-        self._live[served] = trace
-        if trace is not None:
-            trace.served, trace.admitted_at = served, self._clock.now()
-        self._engine.submit(served)
-        try:
-            await self._relay(served, context)
-        finally:
-            if served in self._live:
-                cancel()
-
-    def _may_get_place(self, served: ServedRequest, seconds_left: float | None, now: float) -> bool:
-        limits = (each for each in (served.timeout, seconds_left) if each is not None)
-        patience = min(limits, default=inf) + (served.waits or 0.0)
-        owner = "" if served.waits is None else served.place_for
-        return self._places.may_serve(owner, served.place, served.priority, patience, now)
-
-    def _check_open(self) -> None:
-        if self.state != "open":
-            raise _CLOSED_REFUSALS[self.state]()
-
-    def _catch_up(self) -> None:
-        """Apply what the engine's thread has reported, so that a decision knows it."""
-        if self.pull is not None:
-            self.pull()
-
-    def _admit(self, served: ServedRequest) -> None:
-        self._catch_up()
-        now, request = self._clock.now(), served.request
-        if request.deadline is not None and request.deadline <= now:
-            raise refusal.deadline_exceeded()
-        if request.first_deadline is not None and request.first_deadline <= now:
-            raise refusal.first_token_late()
-        decision = self._gate.decide(served.booking, now)
-        if isinstance(decision, Refuse):
-            self._refuse(served, decision)
-        self.counters.count(decision, shadow=served.shadow)
-        served.admission = decision
-        served.trace_id = current_request().trace_id
-
-    def _refuse(self, served: ServedRequest, refuse: Refuse) -> NoReturn:
-        self.counters.count(refuse, shadow=served.shadow)
-        self._publisher.notify()
-        refusal = admission_refusal(refuse, self._settings.max_waiting)
-        if refuse.place:
-            instance, kept_ms = self._publisher.process.instance, round(KEPT_SECONDS * 1000)
-            refusal.error.place.CopyFrom(wire.Place(instance=instance, key=refuse.place, kept_ms=kept_ms))
-        raise refusal
-
-    async def release_places(self, message: wire.ReleasePlacesRequest) -> wire.ReleasePlacesResponse:
-        for key in message.keys:
-            self._places.end(key, "released")
-        return wire.ReleasePlacesResponse()
-
-    async def _relay(self, served: ServedRequest, context: Context) -> None:
-        stream = served.stream
-        while True:
-            for update in served.decode(await stream.take()):
-                if isinstance(update, Refusal):
-                    raise update
-                await _send(context, served.to_wire(update), self._settings.stall_seconds)
-                if isinstance(update, RequestUsage):
-                    retry_after = partial(self._controller.retry_after, served.booking, self._clock.now())
-                    if failure := served.failure(update, retry_after):
-                        raise failure
-                    return
-            if stream.overflowed:
-                raise refusal.caller_stalled(f"more than {self._settings.stream_bytes:,} bytes were unread")
-
-    def deliver(self, report: EngineReport) -> None:
-        if report.scheduler is not None:
-            report.scheduler.apply(self._controller)
-        for served, update in report.updates:
-            served.stream.put(update)
-            if isinstance(update, RequestUsage | Refusal):
-                self._controller.forget(served.request.request_id)
-                trace = self._live.pop(served, None)
-                if self._tracing is not None and trace is not None:
-                    self._tracing.record(trace, update)
-        self._gate.sweep()
-        if report.load is not None:
-            self._publisher.publish(report.load)
-        if report.died and self.state != "failed":
-            self.state = "failed"
-            self.on_death()
-        self._ended.set()
-
-    def open(self) -> None:
-        """Accept requests, now that the engine is warm. If a drain has already begun, requests stay refused."""
-        if self.state == "warming":
-            self.state = "open"
-
-    def close(self) -> None:
-        if self.state != "failed":
-            self.state = "draining"
-
-    async def drain(self) -> int:
-        """Accept no further requests and wait until no request is live. Return how many were live."""
-        self.close()
-        num_live = len(self._live)
-        while self._live:
-            self._ended.clear()
-            await self._ended.wait()
-        return num_live
-
-    async def wait_flushed(self) -> None:
-        """Wait until every caller has read its stream to the end, or is gone."""
-        while self.num_open:
-            self._ended.clear()
-            await self._ended.wait()
-
-
-async def _send(context: Context, message: wire.GenerateEvent | wire.LoadReport, seconds: float) -> None:
-    if not await write_message(context, message, seconds):
-        raise refusal.caller_stalled(f"nothing was read for {seconds:g} s")
 
 
 class SpecialistService:
@@ -270,6 +66,7 @@ class SpecialistService:
             replica, settings, engine, self.preparer, self.publisher, self.places, memory, tracing
         )
         self.exposition = Exposition({"specialist": replica.lane.specialist})
+        self.attachments: set[Attachment] = set()
         self._loading = asyncio.Lock()
         self.health = HealthService()
         self._health_lock = asyncio.Lock()
@@ -293,6 +90,7 @@ class SpecialistService:
         stream = partial(streaming_handler, limit=REQUEST_BYTES)
         methods = {
             "Generate": stream(wire.GenerateRequest, wire.GenerateEvent, self.handler.generate),
+            "Attach": duplex_handler("AttachRequest", self._attach),
             "WatchLoad": stream(wire.WatchLoadRequest, wire.LoadReport, self._watch_load),
             "LoadAdapter": unary(wire.LoadAdapterRequest, wire.LoadAdapterResponse, self._load_adapter),
             "UnloadAdapter": unary(wire.UnloadAdapterRequest, wire.UnloadAdapterResponse, self._unload_adapter),
@@ -304,13 +102,21 @@ class SpecialistService:
         }
         return grpc.method_handlers_generic_handler(SERVICE_NAME, methods)
 
+    async def _attach(self, context: Context) -> None:
+        attachment = Attachment(self.handler, self._settings, self.preparer.max_tokenizing + SPARE_STREAMS)
+        self.attachments.add(attachment)
+        try:
+            await attachment.serve(context)
+        finally:
+            self.attachments.discard(attachment)
+
     async def _watch_load(self, message: wire.WatchLoadRequest, context: Context) -> None:
         heartbeat = self._validator.seconds(message, "heartbeat_ms") or inf
         interval = self._validator.seconds(message, "min_interval_ms")
         interval = min(heartbeat, self._settings.watch_seconds if interval is None else interval)
         async with aclosing(self.publisher.watch(heartbeat)) as reports:
             async for report in reports:
-                await _send(context, report, self._settings.stall_seconds)
+                await send(context, report, self._settings.stall_seconds)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(interval):
                         await self.publisher.closed.wait()

@@ -1,12 +1,11 @@
 """Spans of a request inside the replica: admission, queue, prefill and decode, built after the request has ended."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 from octet.clock import Clock
-from octet.rpc.handlers import Context
 from octet.rpc.refusal import Refusal
 from octet.telemetry import requests
 from octet.telemetry.requests import AttributeValue, ClockAnchor, Span, TraceParent, new_span_id
@@ -23,11 +22,11 @@ _ENGINE_DIED = "replica_failed"
 _Attributes = dict[str, AttributeValue]
 
 
-def read_trace_context(context: Context) -> tuple[TraceParent | None, str]:
-    """Return the call's first valid trace parent, and the trace state if that is printable ASCII and short."""
+def read_trace_context(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[TraceParent | None, str]:
+    """Return a call's first valid trace parent, and the trace state if that is printable ASCII and short."""
     parent: TraceParent | None = None
     state = ""
-    for key, value in context.invocation_metadata() or ():
+    for key, value in metadata:
         if key == requests.TRACEPARENT and parent is None and isinstance(value, str):
             parent = requests.parse_traceparent(value)
         elif key == requests.TRACESTATE and isinstance(value, str) and value.isascii() and value.isprintable():

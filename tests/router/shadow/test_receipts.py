@@ -16,7 +16,7 @@ from router.quality import answers
 from router.quality.shadow import shadow_counts_to_wire
 from router.quality.shadow_copy import SHADOW_SUFFIX
 from router.routing.classifier.base import Distribution
-from specialist.server.service import GenerateHandler
+from specialist.server.generate import GenerateHandler
 from tests.simulation.ensemble import GENERATE, SimEnsemble, Verdicts, ensemble_of, spec_of
 from tests.simulation.run import PromptClassifier
 from tests.simulation.script import FIRST, SECOND, THIRD, Setup

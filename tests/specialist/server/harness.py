@@ -30,6 +30,12 @@ SLOW = CostModel(0.002, 0.002, 0.0, 0.01, 0.001, 0.0, 0.0, 0.0)
 _ResultT = TypeVar("_ResultT")
 
 
+class Calls:
+    """How the harness's clients call a replica."""
+
+    are_attached = False
+
+
 @dataclass
 class ReplicaHarness:
     server: ReplicaServer
@@ -112,7 +118,7 @@ async def running_replica(
     server = ReplicaServer(replica, ServiceSettings(**{"port": 0, **settings}))
     await server.start()
     try:
-        async with SpecialistClient(f"127.0.0.1:{server.port}") as client:
+        async with SpecialistClient(f"127.0.0.1:{server.port}", attach=Calls.are_attached) as client:
             yield ReplicaHarness(server, replica, client)
     finally:
         await server.stop(0)

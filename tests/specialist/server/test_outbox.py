@@ -2,7 +2,7 @@
 none waits longer than the gap; a first token and the end of an answer do not wait at all."""
 
 import asyncio
-from itertools import pairwise
+from itertools import chain, pairwise
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -49,8 +49,8 @@ async def pass_on(taken: list[tuple[float, set[int]]], gap: float) -> Run:
     loop = asyncio.get_running_loop()
     num_woken = 0
 
-    def deliver(report: EngineReport) -> None:
-        for served, update in report.updates:
+    def deliver(*reports: EngineReport) -> None:
+        for served, update in chain.from_iterable(report.updates for report in reports):
             served.stream.put(update)
 
     def wake(pull: Any) -> None:
