@@ -75,7 +75,7 @@ class RouterServer(RouterCore):
     def __init__(self, ensemble: Ensemble, settings: RouterSettings, classifier: ClassifierClient) -> None:
         """Raises ValueError, OSError or BindRefused for invalid settings."""
         clock, random = SystemClock(), SystemRandom()
-        connect = open_transport(ensemble.dispatch.transport, settings.replica_tls)
+        connect = open_transport(ensemble.dispatch.transport, settings.replica_tls, attach=ensemble.dispatch.attach)
         environment = RouterEnvironment(
             clock, time.time, random, connect, lambda: secrets.token_hex(_ID_BYTES), weights=settings.weights
         )

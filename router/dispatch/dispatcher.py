@@ -30,6 +30,7 @@ from router.dispatch.attempts import (
 from router.dispatch.replicas.fleet import Fleet
 from router.dispatch.replicas.replica import Replica, ReplicaSet
 from router.dispatch.tickets import RequestTickets, Tickets
+from router.dispatch.transport import GENERATE
 from router.observe.observers import RequestObservers, TokenGap
 from router.refusals import caller_gone
 from router.request import Request, Tracer
@@ -38,7 +39,6 @@ from router.routing.policy import build_replica_request
 
 REPORT_SECONDS = 0.25  # observers get the gaps between tokens in batches, this often and at the end
 _MAX_WAITS = 4  # a request waits only this often, however short its waits are
-_GENERATE = "/octet.v1.Specialist/Generate"
 _COUNT_TOKENS = "/octet.v1.Specialist/CountTokens"
 _CHUNK = 0x12
 _USAGE = 0x1A
@@ -356,7 +356,7 @@ class Dispatcher:
             with attempt:
                 stream = attempt.replica.channel.stream
                 attempt.call = stream(
-                    _GENERATE, message.SerializeToString(), timeout=left + DEADLINE_SLACK, metadata=trace.headers
+                    GENERATE, message.SerializeToString(), timeout=left + DEADLINE_SLACK, metadata=trace.headers
                 )
                 asyncio.get_running_loop().call_soon(request.draft.write_pending)  # after the call is sent
                 await relay(attempt, write, recorder)

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias, Unpack
 
 import grpc
 
+from octet.client.attached import ATTACH, Attacher, DuplexCall
 from router.dispatch.http2.call import ReadLimits
 from router.dispatch.http2.channel import UNIX, CallOptions, Http2Channel, ServerAddress, client_tls_context
 from router.dispatch.http2.connection import PING_AFTER_SECONDS, PING_TIMEOUT_SECONDS
@@ -19,6 +20,8 @@ LOOKAHEAD_BYTES = 512
 faster than they are relayed wait at the replica, which merges them into one message. The limit also bounds the
 buffer for a slow caller. The window grows when a longer message is read."""
 READ_LIMITS = ReadLimits(max_message_bytes=32 << 20, lookahead=LOOKAHEAD_BYTES)
+_FRAMES_BYTES = 1 << 18  # of frames that may arrive before they are read
+GENERATE = "/octet.v1.Specialist/Generate"
 _CONNECT_SECONDS = 5.0  # grpcio's time limit for a connection, with TLS and the exchange of HTTP/2 settings
 _DNS = "dns:///"
 
@@ -35,6 +38,40 @@ class ReplicaChannel(Protocol):
 
     async def close(self) -> None:
         """Cancel the remaining calls and close the connection."""
+
+
+class DuplexChannel(ReplicaChannel, Protocol):
+    def duplex(self, method: str, lookahead: int) -> DuplexCall:
+        """Start a call with streams of messages in both directions, as soon as the server is connected. `lookahead` is
+        how many bytes the server may send before they are read."""
+
+
+class AttachedChannel:
+    """A ReplicaChannel whose requests share an attached call, while there is one."""
+
+    def __init__(self, channel: DuplexChannel, name: str) -> None:
+        """`name` is that of the replica in the log."""
+        self._channel = channel
+        self._attacher = Attacher(lambda: channel.duplex(ATTACH, _FRAMES_BYTES), LOOKAHEAD_BYTES, name)
+
+    @property
+    def is_attached(self) -> bool:
+        return self._attacher.is_open
+
+    def stream(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
+        self._attacher.attach_when_due()
+        if method == GENERATE:
+            call = self._attacher.start(request, options.get("timeout"), options.get("metadata", ()))
+            if call is not None:
+                return call
+        return self._channel.stream(method, request, **options)
+
+    def call(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
+        return self._channel.call(method, request, **options)
+
+    async def close(self) -> None:
+        await self._attacher.close()
+        await self._channel.close()
 
 
 class GrpcChannel:
@@ -66,6 +103,10 @@ class GrpcChannel:
 
     def call(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Any:
         return self._start(self._channel.unary_unary, method, request, **options)
+
+    def duplex(self, method: str, lookahead: int) -> Any:
+        """gRPC looks as far ahead as the channel's option says, but its calls are read at once."""
+        return self._channel.stream_stream(method)(wait_for_ready=True)
 
     def _start(self, kind: Any, method: str, request: bytes, metadata: MetadataPairs = (), **options: Any) -> Any:
         start = self._methods.get((kind, method))
@@ -102,10 +143,11 @@ class ReplicaTls:
             raise ValueError("--replica-certificate and --replica-key must be given together")
 
 
-def open_transport(kind: TransportKind = "http2", tls: ReplicaTls | None = None) -> Connect:
-    """Return a function that opens channels to replicas. Raises OSError for a TLS file that cannot be read or used."""
+def open_transport(kind: TransportKind = "http2", tls: ReplicaTls | None = None, *, attach: bool = True) -> Connect:
+    """Return a function that opens channels to replicas. With `attach`, the requests to a replica share a call. Raises
+    OSError for a TLS file that cannot be read or used."""
     context: Any = None if tls is None else client_tls_context(tls.ca, tls.certificate, tls.key)
-    channel: Callable[..., ReplicaChannel] = Http2Channel
+    channel: Callable[..., DuplexChannel] = Http2Channel
     if kind == "grpc":
         channel = GrpcChannel
         if tls is not None:
@@ -114,8 +156,10 @@ def open_transport(kind: TransportKind = "http2", tls: ReplicaTls | None = None)
 
     def connect(target: ReplicaTarget, limits: ReadLimits) -> ReplicaChannel:
         if context is None or target.address.startswith(UNIX):
-            return channel(target.address, limits)
-        return channel(target.address, limits, context, target.authority)
+            opened = channel(target.address, limits)
+        else:
+            opened = channel(target.address, limits, context, target.authority)
+        return AttachedChannel(opened, target.address) if attach else opened
 
     return connect
 

@@ -18,7 +18,7 @@ from octet.v1 import operator_pb2 as operator_wire
 from router.dispatch.attempts import ContentKey
 from router.dispatch.http2.call import ReadLimits
 from router.dispatch.replicas.replica import Replica, ReplicaConnection, ReplicaSet
-from router.dispatch.transport import LOOKAHEAD_BYTES, Connect, ReplicaChannel
+from router.dispatch.transport import GENERATE, LOOKAHEAD_BYTES, Connect, ReplicaChannel
 from router.quality.answers import ByteBudget, CancelReason, CapturedAnswer, ShadowHandle
 from router.quality.evaluation_queue import EvaluationQueue
 from router.quality.shadow_copy import (
@@ -34,7 +34,6 @@ from router.routing.dispatch_plan import Candidate, CountedReason, ShadowOrder
 _log = logging.getLogger(__name__)
 MOST_SHADOW_BYTES = 8 << 20  # requests and answers of all shadows in flight together
 MOST_MESSAGE_BYTES = 1 << 20  # larger events of a shadow are not read
-_GENERATE = "/octet.v1.Specialist/Generate"
 _READ_LIMITS = ReadLimits(MOST_MESSAGE_BYTES, LOOKAHEAD_BYTES)
 
 
@@ -156,7 +155,7 @@ class ShadowDispatcher:
             stream.most_chunks = request.max_tokens + 1
         known = {*self._num_sent, *(each for lane in self._lanes.values() for each in lane.replicas.values())}
         channel = self._channels.get(replica, known)
-        call = channel.stream(_GENERATE, raw, timeout=seconds, metadata=outgoing.headers)
+        call = channel.stream(GENERATE, raw, timeout=seconds, metadata=outgoing.headers)
         stream.span_id, stream.began = outgoing.span_id, self._clock()
         stream.ordered.sent(replica.name)
         return call

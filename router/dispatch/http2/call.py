@@ -145,11 +145,16 @@ class CallOwner(Protocol):
     def widen(self, call: "Http2Call") -> None:
         """Enlarge the call's receive window, because a reader waits for more."""
 
+    def push(self, call: "Http2Call") -> None:
+        """Send what the call has to send."""
+
 
 class Http2Call:
     """A streaming call. It ends once: when the server sends a status, at its deadline, when its connection ends, or by
     `cancel`. Messages received before the end can still be read, except after `cancel`. The creator must read to the
     end or cancel. Only one task may read at a time."""
+
+    is_duplex = False  # whether more messages may be written after the first
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, block: bytes, message: bytes, timeout: float | None, limits: ReadLimits
@@ -167,7 +172,8 @@ class Http2Call:
         self.credit = 0  # send window relative to the server's initial window for streams; may be negative
         self.num_refused = 0  # how often the server refused the stream
         self.buffer = MessageBuffer(limits.max_message_bytes)
-        self.lookahead = self.window = limits.lookahead  # bytes that the server may still send
+        self.lookahead = limits.lookahead  # bytes that the server may send before they are read
+        self.window = self._first_window = limits.lookahead  # bytes that the server may still send
         self._low_window = limits.lookahead // 2
         self.initial: Headers | None = None
         self.deadline = None if timeout is None else loop.time() + timeout
@@ -186,7 +192,7 @@ class Http2Call:
         """Reset the call, so that it can be sent again on a new stream."""
         self.num_refused += 1
         self.stream = 0
-        self.window = self.lookahead
+        self.window = self._first_window
         self.credit = 0
         self.unsent = self._message
 
@@ -222,6 +228,9 @@ class Http2Call:
         if self.owner is not None:
             self.owner.leave(self)
         self._finish()
+
+    def sent(self) -> None:
+        """Note that nothing is left to be sent now."""
 
     def _finish(self) -> None:
         self.owner = None
@@ -269,6 +278,40 @@ class Http2Call:
         if message is EOF:
             raise StopAsyncIteration
         return message
+
+
+class Http2DuplexCall(Http2Call):
+    """A call with streams of messages in both directions. It begins with an empty message. It ends when the server ends
+    it or by `cancel`, because the client never closes its own stream."""
+
+    is_duplex = True
+    _drained: asyncio.Future[None] | None = None
+
+    def look_ahead(self, lookahead: int) -> None:
+        """Let the server send more than it may in other calls."""
+        self.lookahead, self._low_window = lookahead, lookahead // 2
+        if self.owner is not None:
+            self.owner.widen(self)
+
+    async def write(self, message: bytes) -> None:
+        """Send a message, once the server has answered. Returns when all of it is sent. Raises InvalidStateError for a
+        call that has ended. Only one task may write at a time."""
+        if self.owner is None or self.initial is None:
+            raise asyncio.InvalidStateError("the call has not begun or is over")
+        self.unsent = bytes(self.unsent) + frame_message(message)
+        self.owner.push(self)
+        if self.unsent:
+            self._drained = self._loop.create_future()
+            await self._drained
+
+    def sent(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
+
+    def _finish(self) -> None:
+        super()._finish()
+        self.sent()
 
 
 class Http2UnaryCall(Http2Call):

@@ -11,7 +11,7 @@ from typing import TypedDict, TypeVar, Unpack
 
 from grpc.aio import UsageError
 
-from router.dispatch.http2.call import Http2Call, Http2UnaryCall, ReadLimits, unavailable
+from router.dispatch.http2.call import Http2Call, Http2DuplexCall, Http2UnaryCall, ReadLimits, unavailable
 from router.dispatch.http2.connection import Http2Connection
 from router.dispatch.http2.frames import MetadataPairs, encode_call_headers, encode_metadata
 
@@ -123,6 +123,11 @@ class Http2Channel:
     def call(self, method: str, request: bytes, **options: Unpack[CallOptions]) -> Http2UnaryCall:
         return self._start(Http2UnaryCall, method, request, **options)
 
+    def duplex(self, method: str, lookahead: int) -> Http2DuplexCall:
+        call = self._start(Http2DuplexCall, method, b"", wait_for_ready=True)
+        call.look_ahead(lookahead)
+        return call
+
     def _start(
         self,
         kind: type[_CallT],
@@ -185,6 +190,9 @@ class Http2Channel:
 
     def widen(self, call: Http2Call) -> None:
         """Do nothing: a queued call receives nothing."""
+
+    def push(self, call: Http2Call) -> None:
+        """Do nothing: what a queued call has to send is sent when its stream is opened."""
 
     def _dial_when_due(self) -> None:
         if self._dialling is not None or self._redial is not None:

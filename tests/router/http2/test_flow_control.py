@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from router.dispatch.http2 import connection as subject
 from router.dispatch.http2 import frames
 from router.dispatch.http2.call import Http2Call, frame_message
-from router.dispatch.http2.connection import SendQueue
 from router.dispatch.http2.frames import END_STREAM, PADDED
+from router.dispatch.http2.streams import SendQueue
 from tests.router.http2.peer import GREETING, Peer, greeting, message, read_to_end, run_on_loop, status, trailers
 
 Code = grpc.StatusCode
