@@ -14,6 +14,7 @@ from octet.rpc.refusal import (
     caller_idle,
     caller_overflowed,
     deadline_exceeded,
+    engine_failed,
     internal_error,
     invalid_field,
     queue_full,
@@ -45,7 +46,7 @@ class AttachedStream:
     """The updates of one request that wait for credit and for a frame. Used only on the event loop, except `is_due`."""
 
     __slots__ = (
-        *("_attachment", "_has_begun", "_max_bytes", "_num_bytes", "_stall", "_tokens", "_waiting"),
+        *("_attachment", "_max_bytes", "_num_bytes", "_stall", "_takes_tokens", "_tokens", "_waiting"),
         *("credit", "ended", "is_noted", "is_over", "is_urgent", "number", "sent", "served"),
     )
 
@@ -57,9 +58,9 @@ class AttachedStream:
         self._waiting: list[RequestUpdate] = []
         self._tokens: list[int] = []  # that came after these
         self._num_bytes = 0  # of those that wait, without these tokens
-        self._has_begun = False
+        self._takes_tokens = False  # after the first chunk
         self.is_urgent = False  # whether more than further chunks wait
-        self.is_noted = False  # whether the next frame has room for more chunks
+        self.is_noted = False  # whether a frame will take what waits
         self.is_over = False  # nothing more is sent but the end
         self.ended = asyncio.Event()  # set with `is_over`
         self.sent = asyncio.Event()  # set once the end has been sent
@@ -75,24 +76,26 @@ class AttachedStream:
         return self.ended.wait
 
     def put(self, update: RequestUpdate) -> None:
-        if self.is_noted and isinstance(update, Emitted) and not update.logprobs:  # most updates
+        if self._takes_tokens and isinstance(update, Emitted) and not update.logprobs:  # most updates
             self._tokens += update.tokens
-            if TOKEN_BYTES * len(self._tokens) > self._max_bytes - self._num_bytes:
-                self._attachment.end(self, caller_overflowed(self._max_bytes))
+        elif self.is_over or update == NOTHING:
             return
-        if self.is_over or update == NOTHING:
-            return
-        self._gather_tokens()
-        self._waiting.append(update)
-        if not isinstance(update, _CHUNKS):
-            self.is_urgent = True
         else:
-            self._num_bytes += num_bytes(update)
-            if not self._has_begun:
-                self._has_begun = self.is_urgent = True
-        if self._num_bytes > self._max_bytes:
+            self._gather_tokens()
+            self._waiting.append(update)
+            if not isinstance(update, _CHUNKS):
+                self.is_urgent = True
+            else:
+                self._num_bytes += num_bytes(update)
+                if not self._takes_tokens:
+                    self._takes_tokens = self.is_urgent = True
+        if self._num_bytes + TOKEN_BYTES * len(self._tokens) > self._max_bytes:
             self._attachment.end(self, caller_overflowed(self._max_bytes))
-        elif self.credit > 0:
+        elif self.is_urgent or not self.is_noted:
+            self._send_soon()
+
+    def _send_soon(self) -> None:
+        if self.credit > 0:
             self._attachment.note(self)
         elif self._stall is None:
             self._stall = self._attachment.watch(self)
@@ -101,7 +104,7 @@ class AttachedStream:
         self.credit += credit
         if self.credit > 0:
             self._stop_watching()
-            if self._waiting:
+            if self._waiting or self._tokens:
                 self._attachment.note(self)
 
     def _gather_tokens(self) -> None:
@@ -110,6 +113,16 @@ class AttachedStream:
             self._num_bytes += TOKEN_BYTES * len(self._tokens)
             self._tokens.clear()
 
+    @property
+    def has_only_tokens(self) -> bool:
+        """Whether only further tokens without log probabilities wait."""
+        return not self._waiting
+
+    def take_tokens(self) -> list[int]:
+        taken, self._tokens = self._tokens, []
+        self.is_noted = False
+        return taken
+
     def take(self) -> list[RequestUpdate]:
         self._gather_tokens()
         taken, self._waiting, self._num_bytes = self._waiting, [], 0
@@ -117,7 +130,8 @@ class AttachedStream:
         return merge_chunks(taken)
 
     def finish(self) -> None:
-        self.is_over, self.is_noted = True, False
+        self.is_over = True
+        self.is_noted = self._takes_tokens = False
         self._waiting.clear()
         self._tokens.clear()
         self._stop_watching()
@@ -354,6 +368,11 @@ class Attachment:
         if served is None:
             return 0
         try:
+            if stream.has_only_tokens:  # in most frames
+                events.append(served.encode_tokens(stream.take_tokens()))
+                numbers.append(stream.number)
+                stream.credit -= len(events[-1])
+                return len(events[-1])
             for update in served.decode(stream.take()):
                 if isinstance(update, Refusal):
                     self.end(stream, update)
@@ -366,7 +385,7 @@ class Attachment:
                     self.end(stream, self._handler.failure(served, update))
         except Exception:
             _log.error("request %s failed", served.public_id, exc_info=True, extra=served.log_fields)
-            self.end(stream, internal_error("GenerateRequest"))
+            self.end(stream, engine_failed(served.public_id))
         stream.credit -= size
         return size
 

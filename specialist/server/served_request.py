@@ -305,6 +305,14 @@ class ServedRequest:
             decoded.append(update)
         return decoded
 
+    def encode_tokens(self, tokens: list[int]) -> bytes:
+        """Return the serialised event of further tokens of a plain answer: what `decode` and `to_wire` make of them."""
+        event = wire.GenerateEvent()
+        chunk = event.chunk
+        chunk.text = self.answer.push(tokens).text
+        chunk.token_ids.extend(tokens)
+        return bytes(event.SerializeToString())
+
     def to_wire(self, update: Enqueued | AnswerChunk | RequestUsage) -> wire.GenerateEvent:
         if isinstance(update, AnswerChunk):
             return wire.GenerateEvent(chunk=_chunk(update, self.answer.spell))

@@ -208,7 +208,10 @@ class Detokenizer:
 
     def push(self, tokens: Sequence[int]) -> str:
         pieces, visible = self._pieces, self._visible
-        found = (visible[token] if token in visible else pieces[token] for token in tokens)
+        if visible:
+            found = [visible[token] if token in visible else pieces[token] for token in tokens]
+        else:
+            found = [pieces[token] for token in tokens]
         return self._writer.write([piece for piece in found if piece is not None])
 
     def finish(self) -> str:

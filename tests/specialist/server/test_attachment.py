@@ -58,7 +58,7 @@ class PlayedHandler:
         if name == "broken":
             raise RuntimeError("a bug")
         await asyncio.sleep(0)
-        served = SimpleNamespace(public_id=name, log_fields={}, decode=decode, to_wire=to_wire)
+        served = SimpleNamespace(public_id=name, log_fields={}, decode=decode, to_wire=to_wire, encode_tokens=encode)
         relay = call.open_stream(served, lambda: None)
         self.live[name] = served
         try:
@@ -83,6 +83,10 @@ class PlayedHandler:
 
 def decode(updates: list[Any]) -> list[Any]:
     return [AnswerChunk("", each.tokens) if isinstance(each, Emitted) else each for each in updates]
+
+
+def encode(tokens: list[int]) -> bytes:
+    return bytes(to_wire(AnswerChunk("", tuple(tokens))).SerializeToString())
 
 
 def to_wire(update: Any) -> wire.GenerateEvent:
