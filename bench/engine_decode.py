@@ -15,6 +15,8 @@ from simulation.results import BenchRecord, percentile
 
 BENCH = "engine"
 OCTET, SERVED, LIMIT = "octet", "octet served", "limit"
+SERVED_APART = "octet served, a call each"
+_APART = "generate_apart"
 _SPECIAL_TOKENS = 100  # the first ids are often control tokens, so prompts do not contain them
 _Result = TypeVar("_Result")
 DECODE, PREFILL, TTFT = "decode", "prefill", "TTFT"
@@ -219,7 +221,7 @@ class DecodeRounds:
     _firsts: dict[str, list[int]] = field(default_factory=dict)  # by system, the first token of each answer of a round
 
     def __post_init__(self) -> None:
-        self.board = Board(BENCH, [*self.peers, LIMIT])
+        self.board = Board(BENCH, [*self.peers, SERVED_APART, LIMIT])
 
     def run(self, runs: int) -> None:
         for number in range(runs + 1):
@@ -242,6 +244,10 @@ class DecodeRounds:
         times = job.checked_times(generated)
         self._firsts[peer.name].extend(mine[0] for mine in generated["tokens"])
         self._add(number, job.case, peer.name, compute_figures(job, times))
+        if _APART in peer.calls:
+            prompts = job.prompts(f"{number} apart", self.vocab_size)
+            times = job.checked_times(peer.call(_APART, prompts=prompts, new_tokens=job.new_tokens))
+            self._add(number, job.case, SERVED_APART, compute_figures(job, times))
 
     def _prefix(self, peer: Peer, number: int) -> None:
         prompts = prefix_prompts(self.workload, str(number), self.vocab_size)
@@ -273,7 +279,9 @@ def ratios(board: Board, workload: Workload, peers: Sequence[str]) -> Iterator[B
     warm prefix to the time with a cold one."""
     rates = [*((decode_case(n), DECODE) for n in workload.answers), (prefill_case(workload), PREFILL)]
     for case, metric in rates:
-        yield from board.ratio(FigureKey(case, SERVED, metric), FigureKey(case, OCTET, metric), f"{case} vs in process")
+        for served in (SERVED, SERVED_APART):
+            ours = FigureKey(case, OCTET, metric)
+            yield from board.ratio(FigureKey(case, served, metric), ours, f"{case} vs in process")
     together = [(decode_case(n), THROUGHPUT) for n in workload.answers]
     for peer in peers:
         for case, metric in (*rates, *together):

@@ -58,7 +58,11 @@ def add(benches: Commands) -> None:
     parser.add_argument("--parts", type=names, default=("decode",), metavar="PART,...", help=parts)
     parser.add_argument("--device", default="cpu", help="device of Octet's engine: cpu or cuda (default: cpu)")
     parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help=f"data type on cuda (default: {DTYPES[0]})")
-    parser.add_argument("--served", action="store_true", help="measure Octet over gRPC as well")
+    parser.add_argument(
+        "--served",
+        action="store_true",
+        help="measure Octet over gRPC as well: with requests on one call, and with a call each",
+    )
     rounds = f"measured rounds (default: {RUNS}, with --peers {PEER_RUNS})"
     parser.add_argument("--runs", type=parse_positive, metavar="N", help=rounds)
     timeout = "seconds that an engine may take to answer"

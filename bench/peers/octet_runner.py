@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from specialist.server.replica import AssembledReplica
 
 SERVED = "--served"  # the first argument: measure over gRPC
+APART = "generate_apart"  # generate with a gRPC call for each request
 _LONG_ENOUGH = 0.1  # the minimum seconds of a measurement
 _GPU_RUNNING = 128  # as many requests as the bench sends
 _GPU_SHARE = 0.3  # of the card's memory, so that two such engines and a peer fit
@@ -323,20 +324,22 @@ def _describe_device(device: str, dtype: str) -> str:
     return f"{dtype} on {torch.cuda.get_device_name(device)}, torch {torch.__version__}"
 
 
-def _generate(address: str, prompts: Prompts, new_tokens: int) -> dict[str, Any]:
+def _generate(address: str, prompts: Prompts, new_tokens: int, *, attach: bool = True) -> dict[str, Any]:
     lengths, at = [new_tokens] * len(prompts), [0.0] * len(prompts)
-    return asyncio.run(_stream_all(address, prompts, lengths, at, may_refuse=False))
+    return asyncio.run(_stream_all(address, prompts, lengths, at, may_refuse=False, attach=attach))
 
 
 def _arrive(address: str, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float]) -> dict[str, Any]:
-    return asyncio.run(_stream_all(address, prompts, new_tokens, at, may_refuse=True))
+    return asyncio.run(_stream_all(address, prompts, new_tokens, at, may_refuse=True, attach=True))
 
 
 async def _stream_all(
-    address: str, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float], *, may_refuse: bool
+    address: str, prompts: Prompts, new_tokens: Sequence[int], at: Sequence[float], *, may_refuse: bool, attach: bool
 ) -> dict[str, Any]:
-    async with SpecialistClient(address) as client:
+    async with SpecialistClient(address, attach=attach) as client:
         await client.describe()  # so that connecting is not part of an answer
+        if attach and not await client.wait_attached():
+            raise RuntimeError("the specialist attaches no call")
         stopwatch = Stopwatch(len(prompts))
         streams = []
         for i, (prompt, length, due) in enumerate(zip(prompts, new_tokens, at, strict=True)):
@@ -377,6 +380,7 @@ def load_served(arguments: Sequence[str]) -> Loaded:
         raise RuntimeError(f"the specialist was not ready, but printed {line!r}")
     address, details = ready.groups()
     calls: dict[str, Call] = {"generate": partial(_generate, address), "arrive": partial(_arrive, address)}
+    calls[APART] = partial(_generate, address, attach=False)
     return Loaded(f"octet {__version__} over gRPC, {details}", calls)
 
 

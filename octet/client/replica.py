@@ -53,6 +53,10 @@ class SpecialistClient:
             await self._attacher.close()
         await self._channel.close()
 
+    async def wait_attached(self) -> bool:
+        """Wait until the shared call is attached or has failed. Return whether requests share one."""
+        return self._attacher is not None and await self._attacher.wait_opened()
+
     def generate(
         self, request: wire.GenerateRequest, *, timeout: float | None = None
     ) -> AsyncIterator[wire.GenerateEvent]:

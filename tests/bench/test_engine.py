@@ -59,7 +59,7 @@ def systems(outcome: Findings) -> set[str]:
 def test_all_systems_are_measured_and_compared(tmp_path: Path) -> None:
     outcome = run(tmp_path, "well", said=[], served=True)
     assert outcome.failures == []
-    assert systems(outcome) == {"octet", "octet served", "well", "limit"}
+    assert systems(outcome) == {"octet", "octet served", "octet served, a call each", "well", "limit"}
     found = {(record.case, record.system, record.metric) for record in outcome.records}
     assert len(found) == len(outcome.records)
     for system in ("octet", "octet served", "well"):
