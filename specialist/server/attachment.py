@@ -345,7 +345,9 @@ class Attachment:
     def _take_streams(self) -> list[AttachedStream]:
         """Return the streams whose updates may be sent now, the first at the end."""
         taken, self._urgent = self._urgent, {}
-        if self._gap_timer is None and self._ready:
+        if self._gap_timer is None and not self._ready:
+            self.is_due = True
+        elif self._gap_timer is None:
             taken |= self._ready
             self._ready = {}
             if self._settings.piece_gap:

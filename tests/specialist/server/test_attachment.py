@@ -371,6 +371,30 @@ def test_first_tokens_and_ends_do_not_wait() -> None:
     on_heap(scenario())
 
 
+@pytest.mark.parametrize("last", ["end", "cancel"])
+def test_further_chunks_are_due_again_after_those_that_waited_were_sent_or_dropped(last: str) -> None:
+    async def scenario() -> None:
+        handler = PlayedHandler()
+        caller = PlayedCaller(handler)
+        caller.start(1)
+        caller.start(2)
+        await settle()
+        for number in (1, 2):
+            handler.put(str(number), Emitted(str(number), (0,)))
+        await settle()
+        assert caller.attachment.is_due
+        handler.put("1", Emitted("1", (1,)))
+        assert not caller.attachment.is_due
+        if last == "end":
+            handler.put("1", USAGE)
+        else:
+            caller.send(wire.AttachRequest(cancels=[1]))
+        await asyncio.sleep(2 * GAP)
+        assert caller.attachment.is_due and handler.live["2"].stream.is_due
+
+    on_heap(scenario())
+
+
 def test_a_large_frame_is_cut_between_streams() -> None:
     async def scenario() -> None:
         handler = PlayedHandler()
