@@ -10,6 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from octet.rpc.handlers import Context, streaming_handler, unary_handler
 from octet.v1 import specialist_pb2 as wire
+from tests.router.serving.attached import METHOD, SpyAttachment
 
 Behaviour = Callable[[wire.GenerateRequest, Context], Awaitable[None]]
 REVISION = "0" * 64
@@ -28,6 +29,8 @@ async def hang(_: wire.GenerateRequest, context: Context) -> None:
 
 
 class SpyReplica:
+    attaches = False  # whether its callers may attach a call
+
     def __init__(self, behave: Behaviour) -> None:
         self.behave = behave
         self.asked: list[wire.GenerateRequest] = []
@@ -88,6 +91,10 @@ async def running_spy(behave: Behaviour = answer, port: int = 0) -> AsyncIterato
         "CountTokens": unary_handler(wire.GenerateRequest, wire.CountTokensResponse, spy.count_tokens, 1 << 20),
         "WatchLoad": streaming_handler(wire.WatchLoadRequest, wire.LoadReport, spy.watch, 1 << 20),
     }
+    if SpyReplica.attaches:
+        handlers[METHOD] = grpc.stream_stream_rpc_method_handler(
+            lambda requests, context: SpyAttachment(spy.generate).serve(requests, context)
+        )
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("octet.v1.Specialist", handlers),))
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
