@@ -132,7 +132,7 @@ def _admission_source(families: _SpecialistFamilies, service: SpecialistService)
     decisions = [((each, "no"), num) for each, num in counters.decisions.items()]
     decisions += [((each, "yes"), num) for each, num in counters.shadow_decisions.items()]
     open_calls, watchers, tokenizing = handler.num_open, len(service.publisher.watchers), preparer.num_tokenizing
-    memory = handler.memory.share or 0.0
+    memory, attached = handler.memory.share or 0.0, len(service.attachments)
     places = service.places
     num_places, ended = len(places), [((each,), num) for each, num in places.ended.items()]
     yield None  # the rest runs on another thread
@@ -146,7 +146,9 @@ def _admission_source(families: _SpecialistFamilies, service: SpecialistService)
     yield families.counter("displaced_requests_total", text, counters.displaced)
     text = "Requests suspended to admit a request of higher priority."
     yield families.counter("set_aside_requests_total", text, counters.suspended)
-    yield families.gauge("open_calls", "Calls whose status has not been sent yet.", open_calls)
+    yield families.gauge("open_calls", "Requests whose status has not been sent yet.", open_calls)
+    text = "Calls that clients have attached, each for many requests; 0: each request is a call of its own."
+    yield families.gauge("attached_calls", text, attached)
     yield families.gauge("watchers", "Callers watching the replica's load.", watchers)
     yield families.gauge("tokenizing_requests", "Requests being tokenised or waiting to be.", tokenizing)
     text = "Limit on requests being tokenised or waiting to be."

@@ -40,7 +40,7 @@ DECIDES_NOTHING = {
         "cost_model", "verify", "floor",
     )),
 }  # fmt: skip
-NOT_LIVE = {"dispatch.transport"}
+NOT_LIVE = {"dispatch.attach", "dispatch.transport"}
 """Keys that need a restart although the rest of their section is live."""
 LIVE = {
     "rules", "intents", "tasks", "default", "dispatch", "correctness", "shadow", "lanes", "escalation",

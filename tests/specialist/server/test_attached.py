@@ -1,6 +1,7 @@
 """Requests on an attached call, over a real socket: the same answers and errors as calls of their own."""
 
 import asyncio
+import re
 
 import grpc
 import pytest
@@ -43,6 +44,8 @@ async def test_answers_and_errors_are_those_of_single_calls() -> None:
         single = await asyncio.gather(*(ask(served.client, each) for each in requests))
         shared = await asyncio.gather(*(ask(client, each) for each in requests))
         assert len(served.server.attachments) == 1
+        page = (await served.server.exposition.write("")).body.decode()
+        assert re.search(r"^octet_replica_attached_calls\{.*\} 1\.0$", page, re.MULTILINE)
         for one, other, request in zip(single, shared, requests, strict=True):
             assert one.tokens == other.tokens and one.text == other.text
             if one.error is None:
