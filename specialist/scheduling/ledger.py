@@ -308,6 +308,7 @@ class Ledger:
             if (
                 isinstance(sampled, tuple)
                 and len(sampled) == 1
+                and isinstance(sampled[0], int)
                 and sampled[0] not in request.stop_ids
                 and num_tokens + 1 < seq.max_total_tokens
                 and num_tokens % size

@@ -1,6 +1,9 @@
 """Rows in columns are the same rows."""
 
-from hypothesis import given
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvpool import BlockPool, BlockTable
@@ -25,22 +28,41 @@ def test_columns_have_the_rows_and_measures_of_their_step(starts: list[int], dat
     assert [*plain.at(places)] == [rows[place] for place in places]
 
 
-ANSWER = st.lists(st.sampled_from([5, 6, 7, 8, -1]), min_size=12, max_size=12)
+class EndsWithEight:
+    """A guide that ends with token 8."""
+
+    def allowed(self, generated: Sequence[int], guessed: Sequence[int] = ()) -> bytes | None:
+        return None
+
+    def takes(self, generated: Sequence[int], guessed: Sequence[int], token: int) -> bool:
+        return True
+
+    def ended(self, generated: Sequence[int], fresh: Sequence[int]) -> bool:
+        return fresh[-1] == 8
+
+
+ANSWER = st.lists(st.sampled_from([5, 6, 7, 8, -1, [5], None]), min_size=12, max_size=12)
 
 
 @given(answers=st.lists(ANSWER, min_size=2, max_size=2))
-def test_a_plain_row_advances_as_any_other(answers: list[list[int]]) -> None:
-    """Token 7 ends the answer, token -1 is no token, and the answer ends at its maximum length at the latest."""
+@example([[5, 5, [5]] + [5] * 9, [5] * 12])
+@example([[5] * 12, [5, 5, 8] + [5] * 9])
+def test_a_plain_row_advances_as_any_other(answers: list[list[Any]]) -> None:
+    """Token 7 ends the answer, -1, [5] and None are no tokens, and the answer ends at its maximum length at the latest.
+    Token 8 ends the second answer."""
     told = [advance(answers, plain=plain) for plain in (True, False)]
     for one, other in zip(*told, strict=True):
         assert one == other
 
 
-def advance(answers: list[list[int]], *, plain: bool) -> list[object]:
+def advance(answers: list[list[Any]], *, plain: bool) -> list[object]:
     """Let two sequences draw these answers. Return what can be seen after every step."""
     pool = BlockPool(32, 4)
     ledger = Ledger(pool, PureAttention(pool), age_bound=8)
-    seqs = [make_sequence(i, prompt=(i, 1, 2), max_tokens=9, stop_ids=frozenset({7})) for i in range(2)]
+    seqs = [
+        make_sequence(i, prompt=(i, 1, 2), max_tokens=9, stop_ids=frozenset({7}), guide=guide)
+        for i, guide in enumerate([None, EndsWithEight()])
+    ]
     for seq in seqs:
         ledger.enqueue(seq)
         ledger.start(seq, pool.admit(seq.chain, 20))
