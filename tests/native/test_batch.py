@@ -56,6 +56,13 @@ def test_the_tables_can_grow_afterwards() -> None:
     assert batch.block_tables.tolist() == [[3]]
 
 
+@pytest.mark.parametrize("token", [2**31, 2**32 - 1])
+def test_a_token_that_does_not_fit_is_refused(token: int) -> None:
+    rows = tuple(Row(make_sequence(0), table_of([3], 4), 0, tokens, 0, 1) for tokens in [(1,), (1, token)])
+    with pytest.raises(ValueError, match=f"token {token} is not below 2147483648"):
+        build_batch(Step(1, (), rows, 0, 0.0), 4)
+
+
 def test_a_token_without_a_block_is_refused() -> None:
     row = Row(make_sequence(0), table_of([3], 4), 2, (1, 2, 3), 0, 1)
     with pytest.raises(ValueError, match="the step needs 2 blocks, but its tables have 1"):

@@ -35,11 +35,15 @@ class StepBatch:
 
 
 def build_batch(step: Step, block_size: int) -> StepBatch:
-    """Turn a step into tensors. Raises ValueError if a row has no block for one of its tokens."""
+    """Turn a step into tensors. Raises ValueError if a row has no block for one of its tokens, or a token is not below
+    2**31."""
     rows = tuple(step.rows)
     tokens = array("I")
     for row in rows:
         tokens.extend(row.tokens)
+    ids = np.frombuffer(tokens, np.int32)
+    if (ids < 0).any():
+        raise ValueError(f"token {max(tokens)} is not below {2**31}")
     lengths = np.array([len(row.tokens) for row in rows], np.int32)
     starts = np.array([row.start for row in rows], np.int32)
     stops = starts + lengths
@@ -51,7 +55,7 @@ def build_batch(step: Step, block_size: int) -> StepBatch:
     first_of_table = np.arange(0, tables.size, tables.shape[1], dtype=np.int32)
     block_ids = tables.ravel().take(blocks + np.repeat(first_of_table, lengths))
     return StepBatch(
-        tokens=torch.from_numpy(np.frombuffer(tokens, np.int32)),
+        tokens=torch.from_numpy(ids),
         positions=torch.from_numpy(positions),
         slots=torch.from_numpy((block_ids - blocks) * block_size + positions),
         query_start=torch.from_numpy(query_start),
