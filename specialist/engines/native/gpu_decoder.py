@@ -11,7 +11,7 @@ from specialist.adapters.catalog import MAX_STACK
 from specialist.engines.native.decode_inputs import MOST_ROWS, DecodeInputs
 from specialist.engines.native.engine import StepBatch
 from specialist.engines.native.gpu_adapters import DOWN, GATE_UP, MOST_PAGES, OUT, QKV, GpuAdapters, Placed, Stack
-from specialist.engines.native.gpu_draws import Drawn, Draws, Known
+from specialist.engines.native.gpu_draws import Drawn, DrawnApart, Draws
 from specialist.engines.native.gpu_engine import DecodeRow, DecodeRows
 from specialist.engines.native.gpu_graphs import GraphName, Graphs
 from specialist.engines.native.gpu_inputs import (
@@ -407,7 +407,7 @@ class GpuDecoder(TorchDecoder):
     @torch.inference_mode()
     def launch_batch(
         self, batch: StepBatch, stacks: Sequence[Stack], temperatures: Sequence[float], uniforms: Sequence[float]
-    ) -> tuple[Tensor, Drawn | Known]:
+    ) -> tuple[Tensor, Drawn | DrawnApart]:
         """Start a step of any kind. Return the logits, as `forward_mixed` does, and a draw from each."""
         logits, is_drawn = self._start(batch, stacks, temperatures, uniforms)
         if is_drawn and len(logits):

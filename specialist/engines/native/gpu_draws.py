@@ -33,18 +33,24 @@ class Drawn(NamedTuple):
         return self.tokens[: self.num_rows].tolist(), self.peaks[: self.num_rows].tolist()
 
 
-class Known(NamedTuple):
-    """A step whose tokens have arrived."""
+class DrawnApart(NamedTuple):
+    """A launched step, whose tokens stay on the device until they are waited for. No later step overwrites them."""
 
-    tokens: list[int]
-    peaks: list[float]
+    parts: list[tuple[Tensor, int]]  # the tokens and the bits of the peaks, [2, rows and padding], and how many rows
 
     @property
     def stays(self) -> bool:
         return False
 
     def wait(self) -> tuple[list[int], list[float]]:
-        return self.tokens, self.peaks
+        """Wait for the step. Return each row's token and largest logit."""
+        tokens: list[int] = []
+        peaks: list[float] = []
+        for part, num_rows in self.parts:
+            host = part.cpu()
+            tokens += host[0, :num_rows].tolist()
+            peaks += host[1, :num_rows].view(torch.float32).tolist()
+        return tokens, peaks
 
 
 class _Result:
@@ -82,16 +88,14 @@ class Draws:
             result.arrived.record(self._stream)
         return Drawn(result.tokens, result.peaks, result.arrived, num_rows)
 
-    def draw(self, logits: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]) -> Known:
-        """Draw a token from each row of `logits`, exactly as `run` does, and wait for them."""
-        known = Known([], [])
+    def draw(self, logits: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]) -> DrawnApart:
+        """Draw a token from each row of `logits`, exactly as `run` does."""
+        drawn_apart = DrawnApart([])
         for first in range(0, len(logits), self._most_rows):
             part = logits[first : first + self._most_rows]
             shares = (torch.tensor(each[first : first + len(part)]) for each in (temperatures, uniforms))
             drawn = torch.empty((2, -(-len(part) // 4) * 4), dtype=torch.int32, device=self._device)
             heat, noise = send_together(self._device, *shares)
             sampling.draw(part, heat, noise, drawn[0], drawn[1].view(torch.float32), self._space)
-            host = drawn.cpu()
-            known.tokens.extend(host[0, : len(part)].tolist())
-            known.peaks.extend(host[1, : len(part)].view(torch.float32).tolist())
-        return known
+            drawn_apart.parts.append((drawn, len(part)))
+        return drawn_apart
