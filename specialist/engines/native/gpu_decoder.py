@@ -54,7 +54,7 @@ class _Layer(NamedTuple):
 
 class GpuDecoder(TorchDecoder):
     """Computes as TorchDecoder does. Its blocks from `num_blocks` on belong to no pool: one for each row of a decode
-    step, see `spare_block`."""
+    step, see `spare_block`. All its work must be on the stream that is current when it is made."""
 
     def __init__(
         self,

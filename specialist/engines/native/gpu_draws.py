@@ -63,7 +63,8 @@ class _Result:
 
 
 class Draws:
-    """What the rows of the last step have drawn. The next step may take its tokens from here."""
+    """What the rows of the last step have drawn. The next step may take its tokens from here. All steps must run on the
+    stream that is current when this is made: only that stream is waited for."""
 
     def __init__(self, most_rows: int, vocab: int, device: torch.device) -> None:
         self._most_rows, self._device = most_rows, device
