@@ -156,6 +156,17 @@ def test_a_kernel_that_fails_is_named_once_and_not_used(
     assert str(failure) in record.message
 
 
+def test_a_kernel_that_found_no_memory_is_tried_again(
+    on_hopper: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    install(monkeypatch, torch.OutOfMemoryError("CUDA out of memory"))
+    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        hopper.for_hopper("made_up", on_hopper)
+    install(monkeypatch, None)
+    assert hopper.for_hopper("made_up", on_hopper) is sys.modules["specialist.ops.gpu.made_up"]
+    assert not caplog.records
+
+
 def test_a_triton_without_gluon_is_named_and_no_kernel_used(
     on_hopper: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
