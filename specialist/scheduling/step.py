@@ -376,12 +376,12 @@ class RowBuilder:
         return growing
 
     def row(self, seq: Sequence, num_tokens: int, drafts: tuple[int, ...] = ()) -> Row:
-        """Build a row of the next `num_tokens` known tokens and, if that is one, the drafts after it. Grow the table if
-        necessary."""
+        """Build a row of the next `num_tokens` known tokens and the drafts after them. Grow the table if necessary."""
         table, start = seq.running_table(), seq.num_computed
         num_samples = 1 + len(drafts) if start + num_tokens == seq.num_tokens else 0
         known = start + num_tokens
-        tokens = (*seq.chain.tokens(start, known), *drafts) if num_tokens == 1 else seq.chain.part(start, known)
+        is_short = drafts or num_tokens == 1
+        tokens = (*seq.chain.tokens(start, known), *drafts) if is_short else seq.chain.part(start, known)
         stop = start + len(tokens)
         if stop > len(table.block_ids) * table.block_size:
             self._pool.grow(table, stop)

@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 
 from admission.forecast.bookings import Admit, BookedRequest
 from admission.forecast.simulated_pool import SimulatedRequest
+from kvpool import BlockPool
 from specialist.engines.sim.engine import CostModel, SimModel
 from specialist.scheduling.copied_text import HitRates, OwnText
 from specialist.scheduling.drafting import DraftProposer
 from specialist.scheduling.loop import ReplicaCore, make_booking
 from specialist.scheduling.sequence import Request, Sequence
-from specialist.scheduling.step import Finished
+from specialist.scheduling.step import Finished, RowBuilder
 from specialist.scheduling.step_cost import StepCost
 from tests.laws.oracle import EagerProposer
 from tests.laws.replica import Replica, Shape
 from tests.laws.scenario import BARE
+from tests.specialist.builders import make_sequence
 
 texts = st.lists(st.integers(0, 3), max_size=60)
 
@@ -317,6 +319,17 @@ def test_a_suspect_checks_no_drafts() -> None:
     assert len(replica.scheduler.rows.drafts([seq])[seq]) == 8
     seq.suspect = True
     assert replica.scheduler.rows.drafts([seq]) == {}
+
+
+@pytest.mark.parametrize("num_tokens", [1, 2, 3])
+@pytest.mark.parametrize("drafts", [(), (8, 9)])
+def test_a_row_has_its_drafts_after_any_number_of_known_tokens(num_tokens: int, drafts: tuple[int, ...]) -> None:
+    pool, seq = BlockPool(8, 4), make_sequence(0, prompt=(1, 2, 3))
+    seq.table, seq.num_computed = pool.apply(pool.admit(seq.chain, 4)), 3 - num_tokens
+    row = RowBuilder(pool, None, 64).row(seq, num_tokens, drafts)
+    assert (*row.tokens,) == ((1, 2, 3)[3 - num_tokens :] + drafts)
+    assert (row.num_drafts, row.num_samples, seq.num_scheduled) == (len(drafts), 1 + len(drafts), len(row.tokens))
+    assert len(row.table.block_ids) * 4 >= row.stop
 
 
 class StoppingModel(SimModel):
