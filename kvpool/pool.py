@@ -327,19 +327,17 @@ class BlockPool:
     def _allocate(self, table: BlockTable, count: int) -> None:
         """Append free blocks to the table, evicting cache entries if needed. Only this method allocates and evicts."""
         taken = self.free.take(count)
-        self._evict([block for block in taken if block.key is not None])
+        self._evict([(block, key) for block in taken if (key := block.key) is not None])
         for block in taken:
             block.ref_count = 1
         table.block_ids.extend([block.block_id for block in taken])
         self._version += 1
 
-    def _evict(self, blocks: Sequence[Block]) -> None:
+    def _evict(self, entries: Sequence[tuple[Block, BlockKey]]) -> None:
         """Empty these cache entries."""
         index, host = self.index, self.host
         lost: list[BlockKey] = []
-        for block in blocks:
-            if (key := block.key) is None:
-                continue
+        for block, key in entries:
             del index[key]
             if host is None:
                 lost.append(key)
@@ -347,7 +345,7 @@ class BlockPool:
                 lost.append(gone)
             block.key, block.tokens = None, b""
         self._evicted.add(lost)
-        self.counters.evictions += len(blocks)
+        self.counters.evictions += len(entries)
 
 
 class RecentlyEvicted:
