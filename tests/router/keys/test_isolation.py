@@ -136,5 +136,5 @@ async def test_timing_reveals_nothing_about_another_tenants_prompt(num_probes: i
             f"(seen {apart.seen:.3f}), {len(apart.used) + len(apart.unused)} probes"
         )
         assert control.most_found > PROMPT // 2
-        assert control.reported - 0.5 > 2 * tolerance, "this machine is too busy for any difference to be measured"
+        assert control.reported > 0.9, "this machine is too busy for any difference to be measured"
         assert apart.most_found == 0 and not apart.reveal(tolerance)
