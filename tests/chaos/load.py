@@ -1,4 +1,4 @@
-"""Callers that send one request after the other, and keep every answer."""
+"""Callers that send requests without a pause and keep every answer."""
 
 import asyncio
 from collections import Counter
@@ -11,8 +11,6 @@ from tests.patience import PATIENCE
 
 PROMPTS = tuple(f"question number {number}" for number in range(8))
 TOKENS = 24
-PAUSE = 0.02
-"""Seconds between an answer and the caller's next request, so that the callers leave the replicas time to start."""
 
 
 @dataclass
@@ -65,7 +63,6 @@ class Load:
             self.results.num_answers += 1
             self.results.num_answers_by[answer.receipt.replica] += 1
             self.results.answers.setdefault((specialist, prompt), set()).add(answer.text)
-            await asyncio.sleep(PAUSE)
 
     async def answered(self, more: int, seconds: float = PATIENCE) -> None:
         """Wait until `more` further answers have arrived."""
