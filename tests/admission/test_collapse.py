@@ -167,10 +167,10 @@ def test_ten_thousand_answers_of_a_healthy_lane_raise_no_alarm(true_share: float
         assert not has_collapsed(newest, share)
 
 
-def test_the_bound_covers_the_alarms_that_happen() -> None:
+@pytest.mark.parametrize("runs", [60, pytest.param(150, marks=pytest.mark.slow)])
+def test_the_bound_covers_the_alarms_that_happen(runs: int) -> None:
     """At a share at which alarms are frequent enough to be counted."""
     random, answers, true_share = Random(7), 100, 0.55
-    runs = 60
     alarms = 0
     for _ in range(runs):
         newest = RecentAnswers(WINDOW)

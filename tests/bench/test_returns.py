@@ -12,18 +12,19 @@ from bench.admission.simulated import capacity
 
 SETUP = ReplicaSetup()
 SOURCE = drawn(SETUP.context)
-PLAN = Plan(SETUP, SOURCE, Mix(), (4.0,), 10.0, (1,))
+pytestmark = pytest.mark.parametrize("seconds", [10.0, pytest.param(15.0, marks=pytest.mark.slow)])
 
 
 @cache
-def played(callers: Callers) -> ReturnRun:
-    offers = PLAN.offers(4.0, capacity(SETUP, SOURCE, seed=7), 1)
-    return play_returns(PLAN, offers, 4.0, callers, 1)
+def played(callers: Callers, seconds: float) -> ReturnRun:
+    plan = Plan(SETUP, SOURCE, Mix(), (4.0,), seconds, (1,))
+    offers = plan.offers(4.0, capacity(SETUP, SOURCE, seed=7), 1)
+    return play_returns(plan, offers, 4.0, callers, 1)
 
 
 @pytest.mark.parametrize("callers", CALLERS, ids=lambda each: each.name)
-def test_every_request_ends_once_and_returns_as_its_caller_does(callers: Callers) -> None:
-    run = played(callers)
+def test_every_request_ends_once_and_returns_as_its_caller_does(callers: Callers, seconds: float) -> None:
+    run = played(callers, seconds)
     assert len({each.offer.number for each in run.outcomes}) == len(run.outcomes)
     assert all(each.end in ENDS for each in run.outcomes)
     returns = Counter(each.offer.number for each in run.comebacks)
@@ -38,14 +39,14 @@ def test_every_request_ends_once_and_returns_as_its_caller_does(callers: Callers
         assert all(number % 2 == 0 for number in returns)
 
 
-def test_callers_without_tickets_are_not_affected_by_their_existence() -> None:
+def test_callers_without_tickets_are_not_affected_by_their_existence(seconds: float) -> None:
     """If no caller returns, a place that lapses costs the others almost nothing."""
     alone, beside = (next(each for each in CALLERS if each.name == name) for name in ("leave", "tickets, but leave"))
-    assert played(beside).counts.work >= 0.9 * played(alone).counts.work
+    assert played(beside, seconds).counts.work >= 0.9 * played(alone, seconds).counts.work
 
 
-def test_a_report_names_each_kind_of_caller_and_its_targets() -> None:
-    runs = [played(each) for each in CALLERS]
+def test_a_report_names_each_kind_of_caller_and_its_targets(seconds: float) -> None:
+    runs = [played(each, seconds) for each in CALLERS]
     records = list(return_records(runs))
     assert {each.system for each in records} == {each.name for each in CALLERS}
     metrics = {each.metric for each in records}

@@ -143,7 +143,8 @@ def test_a_replaced_adapter_never_serves_an_old_block(engine: str, tmp_path: Pat
     assert server.replica.answer("still running") == before
 
 
-def test_freed_blocks_poisoned_with_nan_change_nothing(engine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [COUNT // 2, pytest.param(COUNT, marks=pytest.mark.slow)])
+def test_freed_blocks_poisoned_with_nan_change_nothing(engine: str, count: int, tmp_path: Path) -> None:
     model = random_model("mistral", sliding_window=24)
     clean, poisoned = (
         Server(engine, model, tmp_path, prefix_cache=False),
@@ -157,11 +158,11 @@ def test_freed_blocks_poisoned_with_nan_change_nothing(engine: str, tmp_path: Pa
             for seed, name in enumerate(("first", "second"))
         }
         requests = [
-            ask(f"r{i}", prompt(5 + 9 * i, seed=i), COUNT // 2, tuple(digests[name] for name in stack))
+            ask(f"r{i}", prompt(5 + 9 * i, seed=i), count, tuple(digests[name] for name in stack))
             for i, stack in enumerate([*stacks, *stacks])
         ]
         server.replica.run(requests, each_step)
     for request_id in (f"r{i}" for i in range(8)):
-        assert len(clean.replica.answer(request_id)) == COUNT // 2
+        assert len(clean.replica.answer(request_id)) == count
         assert poisoned.replica.answer(request_id) == clean.replica.answer(request_id)
         assert torch.equal(poisoned.replica.logits(request_id), clean.replica.logits(request_id))

@@ -20,7 +20,12 @@ OPENINGS = (
     "The sun was",
     "Once upon a time, there was a cat",
 )
-COUNT = 60
+
+
+@pytest.fixture(scope="module", params=[60, pytest.param(100, marks=pytest.mark.slow)])
+def count(request: pytest.FixtureRequest) -> int:
+    """Return the number of tokens of a story."""
+    return int(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +45,17 @@ def replica_of(engine: str, checkpoint: Checkpoint, folder: Path, num_blocks: in
     return GreedyReplica(TorchDecoder(checkpoint, num_blocks=num_blocks, block_size=block_size, device=DEVICE), **how)
 
 
-def stories(replica: Any, checkpoint: Checkpoint, prefix: str = "r") -> list[str]:
-    replica.run(ask(f"{prefix}{i}", prompt, COUNT) for i, prompt in enumerate(openings(checkpoint)))
+def stories(replica: Any, checkpoint: Checkpoint, count: int, prefix: str = "r") -> list[str]:
+    replica.run(ask(f"{prefix}{i}", prompt, count) for i, prompt in enumerate(openings(checkpoint)))
     return [checkpoint.vocabulary.tokenizer.decode(list(replica.answer(f"{prefix}{i}"))) for i in range(len(OPENINGS))]
 
 
 @pytest.fixture(scope="module")
-def expected(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def expected(checkpoint: Checkpoint, count: int, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Return each story generated alone, without a cache, with its opening computed in one step."""
     folder = tmp_path_factory.mktemp("expected")
     replica = replica_of("torch", checkpoint, folder, 64, 16, max_running=1, chunk=64, prefix_cache=False)
-    return stories(replica, checkpoint)
+    return stories(replica, checkpoint, count)
 
 
 def test_the_trained_model_writes_stories(expected: list[str]) -> None:
@@ -76,10 +81,11 @@ def test_a_story_does_not_depend_on_its_batch(
     block_size: int,
     how: dict[str, Any],
     checkpoint: Checkpoint,
+    count: int,
     expected: list[str],
     tmp_path: Path,
 ) -> None:
     replica = replica_of(engine, checkpoint, tmp_path, num_blocks, block_size, **how)
-    assert stories(replica, checkpoint) == expected
+    assert stories(replica, checkpoint, count) == expected
     assert any(isinstance(event, Preempted) for event in replica.events) == (num_blocks == 20)
-    assert stories(replica, checkpoint, "again ") == expected
+    assert stories(replica, checkpoint, count, "again ") == expected

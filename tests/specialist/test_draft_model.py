@@ -113,7 +113,7 @@ def test_a_model_that_is_right_saves_steps() -> None:
     assert {count.source for count in end.drafts} == {"model"}
 
 
-@pytest.mark.parametrize("num_requests", [1, 3])
+@pytest.mark.parametrize("num_requests", [1, 3, pytest.param(6, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("own", "errs"), [(CostModel(2e-3, 1e-4, 0.0, 4e-3, 1e-5, 0.0), 10**9), (CHEAP, 1)])
 def test_a_model_that_does_not_pay_is_hardly_asked(num_requests: int, own: CostModel, errs: int) -> None:
     """Either it takes as long as the model, or it is never right. The time lost on trials stays below 3 %."""
@@ -207,12 +207,13 @@ def test_a_full_memory_forgets_the_least_recently_used() -> None:
     assert sum(end.num_accepted for end in ends_of(replica)) > 10
 
 
-def test_a_model_that_paid_for_long_and_then_errs_costs_little() -> None:
+@pytest.mark.parametrize("num_good", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_model_that_paid_for_long_and_then_errs_costs_little(num_good: int) -> None:
     """What trials may cost does not add up while the model pays."""
     own, errs, seconds = CostModel(1e-3, 1e-4, 0.0, 2e-3, 1e-5, 0.0), SimModel(), {}
     for window in (0, 16):
         replica, proposer = drafting(SimModel(), CHEAP, own)
-        replica.run([Request(f"good {i}", BARE, (1, 2, 3 + i), 3000, draft_window=window) for i in range(2)])
+        replica.run([Request(f"good {i}", BARE, (1, 2, 3 + i), 3000, draft_window=window) for i in range(num_good)])
         model = proposer.model
         assert model is not None
         model.model._engine.model = SmallModel(errs.vocab_size, errs=1)  # type: ignore[attr-defined]
