@@ -17,7 +17,7 @@ from specialist.engines.base import Engine, TurnEngine
 from specialist.scheduling.copied_text import HitRates, OwnHits
 from specialist.scheduling.sequence import Sequence
 from specialist.scheduling.step import Rollback, Row, RowFault, Step, StepOutcome
-from specialist.scheduling.step_cost import StepCost
+from specialist.scheduling.step_cost import ReadCost, StepCost
 
 
 class DraftFailed(RuntimeError):
@@ -64,8 +64,10 @@ class DraftModel:
         self.context = context
         self.chunk = chunk
         self.cost = StepCost()  # of drawing, by the number of tokens that are computed for it
+        self.read_cost = ReadCost()
         self.token_seconds = 0.0  # of each token that is only read; 0 until one was
         self.seconds = 0.0  # spent in all
+        self.num_right = 0  # guesses, so far as the sequences show it
         self._engine = engine
         self._in_turn = in_turn
         self._lane = lane
@@ -116,6 +118,7 @@ class DraftModel:
         if rows:
             seconds, _ = self._compute(rows)
             num_read = most - left
+            self.read_cost.learn(num_read, seconds)
             weight = num_read / (num_read + self.chunk) if self.token_seconds else 1.0
             self.token_seconds += weight * (seconds / num_read - self.token_seconds)
 
@@ -258,6 +261,7 @@ class DraftModel:
             if not is_right:
                 break
             num_right += 1
+        self.num_right += num_right
         boundary = min(follower.num_known + num_right, seq.num_tokens - 1)
         if boundary < follower.num_computed:
             self._engine.discard([Rollback(follower.table, boundary, follower.num_computed)])

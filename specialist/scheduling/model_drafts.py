@@ -12,9 +12,10 @@ LEAST_GAIN = 1.1  # drafts must make a step so much faster for each token that t
 _WINDOWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 _READY = 32  # so many unread tokens are computed together with the first guess
 _FEW, _LIKELY = 4, 0.8
-_FIRST_CHUNK = 16  # while the time of a token is unknown
+_FIRST_CHUNK = 16  # tokens read while their time is unknown, and at least
 _WORTH = 2.0  # reading a text must save so many times its cost
-_TRIAL_SHARE = 0.01  # of the time of steps, spent on trials while the model does not pay
+_TRIAL_SHARE = 0.02  # of the time of steps, lost on trials while the model does not pay
+_LEAST_TRIAL = 1.0  # steps whose time is saved for guesses before trials begin again, beside that of reading for them
 _FIRST_TRIALS = 8  # steps whose time may be spent on trials at once, also at the beginning
 _UNCHANGED = 8  # steps after which it is asked again whether a model pays that did not; twice as many each time
 _MOST_UNCHANGED = 32
@@ -48,6 +49,9 @@ class ModelDrafts:
         self._usual = 0.0  # the last step without drafts would take so long
         self._could_guess = False
         self._trial: float | None = None  # the model's seconds when the trial of this step began
+        self._trying = True  # until what trials may cost is spent
+        self._num_right = 0  # the model's right guesses that were counted
+        self._refund = 0.0  # the seconds that a right guess of the last step saved, if that was a trial
 
     def observe(self, seconds: float) -> None:
         """Learn how long a decode step took, without the model's part."""
@@ -56,7 +60,8 @@ class ModelDrafts:
             self._allowance = min(self._allowance + _TRIAL_SHARE * seconds, _FIRST_TRIALS * self._usual)
             self._could_guess = False
         if self._trial is not None and self._allowance is not None:
-            self._allowance -= self.model.seconds - self._trial + max(0.0, seconds - self._usual)
+            lost = self.model.seconds - self._trial + max(0.0, seconds - self._usual)
+            self._allowance = max(self._allowance - lost, -_FIRST_TRIALS * self._usual)  # a stall shows nothing
             self._trial = None
 
     def wants(self, limits: Mapping[Sequence, int]) -> bool:
@@ -93,6 +98,7 @@ class ModelDrafts:
         self, limits: Mapping[Sequence, int], num_rows: int, most: int, seconds: list[float], copied: CopiedDrafts
     ) -> dict[Sequence, int]:
         unread = {seq: self.model.num_unread(seq) for seq in limits}
+        self._count_right()
         num_copied = sum(copied.windows.values())
         usual = (num_rows + sum(copied.kept.values())) / seconds[min(num_copied, len(seconds) - 1)]
         best = self._best_plan(limits, num_rows, most, seconds, copied, unread)
@@ -100,10 +106,29 @@ class ModelDrafts:
             saved = num_rows / len(best.windows) * (1 / usual - 1 / best.rate)  # by each token of these sequences
             return self._read(best.windows, unread, saved)
         others = {seq: limit for seq, limit in limits.items() if seq not in copied.windows}
-        if others and self._allowance is not None and self._allowance > 0:
-            return self._try(others, most - num_copied, unread, self._allowance)
+        if others and self._allowance is not None and self._may_try(self._allowance, [unread[seq] for seq in others]):
+            windows = self._try(others, most - num_copied, unread, self._allowance)
+            self._refund = seconds[0] / num_rows if windows else 0.0
+            return windows
         self._unchanged, self._next_unchanged = self._next_unchanged, min(2 * self._next_unchanged, _MOST_UNCHANGED)
         return {}
+
+    def _count_right(self) -> None:
+        """Give back what the right guesses of a trial saved: only what it lost counts."""
+        if self._allowance is not None:
+            saved = (self.model.num_right - self._num_right) * self._refund
+            self._allowance = min(self._allowance + saved, _FIRST_TRIALS * self._usual)
+        self._num_right, self._refund = self.model.num_right, 0.0
+
+    def _may_try(self, allowance: float, unread: list[int]) -> bool:
+        """Return whether trials may go on, or enough was saved to begin again: for a whole trial, because reading a
+        part of a text shows nothing and takes hardly less time."""
+        if not self._trying:
+            behind = sum(number for number in unread if number > _READY)
+            needed = _LEAST_TRIAL * self._usual + (self.model.read_cost.seconds(behind) if behind else 0.0)
+            self._trying = allowance >= min(needed, _FIRST_TRIALS * self._usual)
+        self._trying = self._trying and allowance > 0
+        return self._trying
 
     def _best_plan(
         self,
@@ -184,15 +209,16 @@ class ModelDrafts:
         self, limits: Mapping[Sequence, int], most: int, unread: Mapping[Sequence, int], budget: float
     ) -> dict[Sequence, int]:
         """Return windows that show what the model can do, at a cost of about `budget` seconds. Before, read the
-        sequences that are not ready for it, if each takes less than this; if no sequence is ready, at least a part."""
+        sequences that are not ready for it, if this takes less; if no sequence is ready, at least a part."""
         self._trial = self.model.seconds
-        each = self.model.token_seconds
-        ready = [seq for seq in limits if unread[seq] <= _READY and unread[seq] * each <= budget]
+        cost, is_known = self.model.read_cost, self.model.token_seconds > 0
+        room = budget + cost.seconds(0)  # they need no step of their own
+        ready = [seq for seq in limits if unread[seq] <= _READY and cost.seconds(unread[seq]) <= room]
         others = sorted(set(limits).difference(ready), key=lambda seq: (unread[seq], seq.index))
-        short = [seq for seq in others if each and unread[seq] * each <= budget]
+        short = [seq for seq in others if is_known and cost.seconds(unread[seq]) <= budget]
         if short or not ready:
-            most = min(self._chunk(), int(budget / each)) if each else _FIRST_CHUNK
-            self.model.read(short or others[:1], most)
+            most = min(self._chunk(), cost.most_tokens(budget)) if is_known else 0
+            self.model.read(short or others[:1], max(_FIRST_CHUNK, most))
             return {}
         window = max(2, min(4, _TRIAL_DRAFTS // len(ready)))
         windows: dict[Sequence, int] = {}

@@ -8,6 +8,7 @@ _SETTLED = 8  # steps of a size whose mean is known well
 _DOUBT = 0.5  # a size that was measured once may take so much longer than it did
 _OUTLIER = 2.0  # a stall counts for at most so many times the usual time
 _RECENT_STEPS = 128
+_KEPT = 0.8  # the weight that a read keeps when the next one was measured
 
 
 class StepCost:
@@ -60,6 +61,36 @@ class StepCost:
     def _time(self, size: int) -> float:
         time, count, _ = self._points[size]
         return time * (1 + _DOUBT / count) if count <= _SETTLED else time
+
+
+class ReadCost:
+    """The time of a step that only reads tokens: a part for the step, and one for each token."""
+
+    def __init__(self) -> None:
+        # of the weights, tokens, seconds, squares of tokens, and tokens times seconds
+        self._sums: tuple[float, ...] = (0.0,) * 5
+
+    def learn(self, num_tokens: int, seconds: float) -> None:
+        new = (1.0, num_tokens, seconds, num_tokens**2, num_tokens * seconds)
+        self._sums = tuple(_KEPT * known + each for known, each in zip(self._sums, new, strict=True))
+
+    def seconds(self, num_tokens: int) -> float:
+        step, each = self._parts()
+        return step + each * num_tokens
+
+    def most_tokens(self, seconds: float) -> int:
+        """Return how many tokens can be read in this time."""
+        step, each = self._parts()
+        return max(0, int(min((seconds - step) / each, 1e9))) if each else 10**9
+
+    def _parts(self) -> tuple[float, float]:
+        weight, tokens, seconds, squares, products = self._sums
+        if not tokens:
+            return 0.0, 0.0
+        mean, spread = seconds / tokens, weight * squares - tokens**2
+        is_spread = spread > 1e-3 * tokens**2  # reads of about one size do not tell the parts apart
+        each = min(max((weight * products - tokens * seconds) / spread, 0.01 * mean), mean) if is_spread else mean
+        return (seconds - each * tokens) / weight, each
 
 
 def _filed(num_tokens: int) -> int:
