@@ -38,9 +38,10 @@ class StreamCall:
     """A request on an attached call. It is read and cancelled like a streaming call of its own. It ends once: with its
     status, at its deadline, with the attached call, or by `cancel`. Only one task may read at a time."""
 
-    def __init__(self, attached: "AttachedCall", number: int, timeout: float | None) -> None:
+    def __init__(self, attached: "AttachedCall", number: int, timeout: float | None, credit: int) -> None:
         self._attached = attached
         self.number = number
+        self._credit = credit  # bytes that may still arrive
         self._events: deque[bytes] = deque()
         self._unpaid = 0  # bytes that were read since the last credit
         self._wake: asyncio.Future[None] | None = None
@@ -55,6 +56,10 @@ class StreamCall:
         return self._is_complete or self._is_cancelled or self._error is not None
 
     def add(self, event: bytes) -> None:
+        """Raises ValueError if the replica has overdrawn the credit already."""
+        if self._credit <= 0:
+            raise ValueError(f"an event of stream {self.number} came without credit")
+        self._credit -= len(event)
         self._events.append(event)
         self._wake_reader()
 
@@ -111,6 +116,7 @@ class StreamCall:
         event = events.popleft()
         self._unpaid += len(event)
         if self._unpaid >= self._attached.least_credit and not self.is_over:
+            self._credit += self._unpaid
             self._attached.pay(self.number, self._unpaid)
             self._unpaid = 0
         return event
@@ -136,9 +142,8 @@ class AttachedCall:
         self.least_credit = max(1, lookahead // 2)
         self._streams: dict[int, StreamCall] = {}  # those that have not ended
         self._last = 0
-        self._unsent = wire.AttachRequest()
-        self._unsent_bytes = 0
-        self._full: deque[wire.AttachRequest] = deque()  # messages with enough requests
+        self._unsent = wire.AttachRequest()  # without starts
+        self._unsent_starts: dict[int, wire.StreamStart] = {}  # by stream; those of ended streams are dropped
         self._has_unsent = asyncio.Event()
         self.opened: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """Whether the replica has answered; False if the call ended before."""
@@ -151,6 +156,7 @@ class AttachedCall:
     async def run(self) -> None:
         """Serve the streams until the call ends. When this is cancelled, the call and its streams are."""
         writing = asyncio.create_task(self._write())
+        writing.add_done_callback(lambda _: self._call.cancel())  # nothing could be started any more
         try:
             while (raw := await self._call.read()) is not EOF:
                 self.receive(raw)
@@ -175,12 +181,8 @@ class AttachedCall:
         for key, value in metadata:
             if key in _TRACE_FIELDS:
                 setattr(start, key, value)
-        stream = self._streams[number] = StreamCall(self, number, timeout)
-        self._unsent.starts.append(start)
-        self._unsent_bytes += len(request)
-        if self._unsent_bytes >= MAX_REQUEST_BYTES:
-            self._full.append(self._unsent)
-            self._unsent, self._unsent_bytes = wire.AttachRequest(), 0
+        stream = self._streams[number] = StreamCall(self, number, timeout, self._lookahead)
+        self._unsent_starts[number] = start
         self._has_unsent.set()
         return stream
 
@@ -191,16 +193,24 @@ class AttachedCall:
 
     def withdraw(self, stream: StreamCall) -> None:
         """Tell the replica that nothing more is wanted of the stream."""
-        if self._streams.pop(stream.number, None) is not None:
+        if self._streams.pop(stream.number, None) is None:
+            return
+        if self._unsent_starts.pop(stream.number, None) is None:
             self._unsent.cancels.append(stream.number)
             self._has_unsent.set()
 
     def take_request(self) -> wire.AttachRequest | None:
         """Return what is to be sent next; None if there is nothing."""
-        if self._full:
-            return self._full.popleft()
-        self._has_unsent.clear()
-        unsent, self._unsent, self._unsent_bytes = self._unsent, wire.AttachRequest(), 0
+        unsent, self._unsent = self._unsent, wire.AttachRequest()
+        size = 0
+        for number in [*self._unsent_starts]:
+            start = self._unsent_starts.pop(number)
+            unsent.starts.append(start)
+            size += len(start.request)
+            if size >= MAX_REQUEST_BYTES:
+                break
+        if not self._unsent_starts:
+            self._has_unsent.clear()
         return unsent if unsent.ByteSize() else None
 
     def receive(self, raw: bytes) -> None:

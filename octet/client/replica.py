@@ -71,8 +71,7 @@ class SpecialistClient:
     async def _generate_attached(
         self, attacher: Attacher, request: wire.GenerateRequest, timeout: float | None
     ) -> AsyncIterator[wire.GenerateEvent]:
-        is_open = await attacher.wait_opened()
-        call = attacher.start(serialize(request), timeout, ()) if is_open else None
+        call = attacher.start(serialize(request), timeout, ())
         if call is None:
             async for event in self._stream("Generate", request, timeout):
                 yield event

@@ -164,7 +164,7 @@ class DispatchConfig:
     """How a replica is chosen, and when it is abandoned."""
 
     transport: ReplicaTransport = "http2"  # the client for calls to replicas: the router's own HTTP/2 client, or grpcio
-    attach: bool = True  # requests to a replica share one call; otherwise, each is a call of its own
+    attach: bool = False  # requests to a replica share one call; otherwise, each is a call of its own
     choices: Annotated[int, Range(1, 64), LIVE] = 2  # power of k choices
     preempting_penalty: Weight = 0.5  # penalty and bonuses are shares of a full batch
     session_bonus: Weight = 0.5

@@ -190,15 +190,25 @@ async def test_one_message_carries_what_the_client_says_at_one_time() -> None:
     assert [(start.stream, start.request, start.timeout_us) for start in request.starts] == [
         (1, b"0", 1_500_000),
         (2, b"1", 1_500_000),
-        (3, b"2", 1_500_000),
     ]
     assert request.starts[0].traceparent == "00-1-2-01" and request.starts[0].tracestate == "a=b"
-    assert [*request.cancels] == [3]
+    assert not request.cancels  # the third was never sent
     replica.send(wire.AttachResponse(streams=[3, 1], events=[b"late", b"event"]))
     assert await first.read() == b"event"
     running.cancel()
     with pytest.raises(AioRpcError, match="cancelled"):
         await first.read()
+
+
+async def test_an_event_without_credit_ends_the_call() -> None:
+    attached, replica, running = await attach()
+    stream = attached.start(b"", None, ())
+    replica.send(wire.AttachResponse(streams=[1, 1], events=[b"x" * 1000, b"x"]))
+    await settle()
+    assert await stream.read() == b"x" * 1000
+    with pytest.raises(AioRpcError, match="event of stream 1 came without credit"):
+        await stream.read()
+    await running
 
 
 async def test_messages_are_cut() -> None:

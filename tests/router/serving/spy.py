@@ -10,7 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from octet.rpc.handlers import Context, streaming_handler, unary_handler
 from octet.v1 import specialist_pb2 as wire
-from tests.router.serving.attached import METHOD, SpyAttachment
+from tests.router.serving.attached import METHOD, SpyAttachment, StreamContext
 
 Behaviour = Callable[[wire.GenerateRequest, Context], Awaitable[None]]
 REVISION = "0" * 64
@@ -30,6 +30,7 @@ async def hang(_: wire.GenerateRequest, context: Context) -> None:
 
 class SpyReplica:
     attaches = False  # whether its callers may attach a call
+    num_asked = num_attached = 0  # requests to all spies, and those on attached calls
 
     def __init__(self, behave: Behaviour) -> None:
         self.behave = behave
@@ -54,6 +55,8 @@ class SpyReplica:
 
     async def generate(self, request: wire.GenerateRequest, context: Context) -> None:
         self.asked.append(request)
+        SpyReplica.num_asked += 1
+        SpyReplica.num_attached += isinstance(context, StreamContext)
         self.metadata.append(dict(context.invocation_metadata()))
         self.seconds_left.append(context.time_remaining())
         self.num_live += 1
@@ -92,9 +95,11 @@ async def running_spy(behave: Behaviour = answer, port: int = 0) -> AsyncIterato
         "WatchLoad": streaming_handler(wire.WatchLoadRequest, wire.LoadReport, spy.watch, 1 << 20),
     }
     if SpyReplica.attaches:
-        handlers[METHOD] = grpc.stream_stream_rpc_method_handler(
-            lambda requests, context: SpyAttachment(spy.generate).serve(requests, context)
-        )
+
+        async def attach(requests: Any, context: Any) -> None:
+            await SpyAttachment(spy.generate).serve(requests, context)
+
+        handlers[METHOD] = grpc.stream_stream_rpc_method_handler(attach)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("octet.v1.Specialist", handlers),))
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)

@@ -12,10 +12,9 @@ _BOTH_WAYS = ("test_aborts", "test_admission", "test_drafts", "test_generate", "
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run these modules with a call for each request, and with all requests on one attached call."""
     if metafunc.module.__name__.rpartition(".")[2] in _BOTH_WAYS:
-        metafunc.fixturenames.append("are_attached")
         metafunc.parametrize("are_attached", [False, True], ids=["calls", "attached"], indirect=True)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def are_attached(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Calls, "are_attached", request.param)
+    monkeypatch.setattr(Calls, "are_attached", getattr(request, "param", False))

@@ -119,6 +119,7 @@ async def running_replica(
     await server.start()
     try:
         async with SpecialistClient(f"127.0.0.1:{server.port}", attach=Calls.are_attached) as client:
+            assert await client.wait_attached() == Calls.are_attached
             yield ReplicaHarness(server, replica, client)
     finally:
         await server.stop(0)

@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import grpc
 import pytest
@@ -27,8 +29,11 @@ from tests.specialist.server.harness import (
 )
 
 
-def attached(served: ReplicaHarness) -> SpecialistClient:
-    return SpecialistClient(served.address, attach=True)
+@asynccontextmanager
+async def attached(served: ReplicaHarness) -> AsyncIterator[SpecialistClient]:
+    async with SpecialistClient(served.address, attach=True) as client:
+        await client.wait_attached()
+        yield client
 
 
 async def flushed(served: ReplicaHarness) -> None:
