@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from specialist.engines.native import host_blocks
 from specialist.engines.native.gpu_memory import why_unsupported
 from specialist.engines.native.recurrent_state import StateCopy
 from specialist.engines.native.torch_decoder import TorchDecoder
@@ -188,3 +189,12 @@ def test_nothing_of_a_neighbour_or_an_old_sequence_is_read() -> None:
     for cache in made.kv_memory():
         cache.zero_()
     assert torch.equal(replica.logits("r"), expected)
+
+
+def test_memory_that_cannot_be_pinned_is_refused_and_the_gpu_goes_on() -> None:
+    memory = torch.empty(1 << 14, dtype=torch.uint8)
+    host_blocks._pin(memory, DEVICE)
+    with pytest.raises(MemoryError, match="cannot pin"):
+        host_blocks._pin(memory, DEVICE)
+    assert torch.arange(4, device=DEVICE).add(1).sum().item() == 10
+    host_blocks._unpin(memory, DEVICE)

@@ -122,16 +122,6 @@ def test_a_copy_on_the_host_has_the_same_bits_and_its_memory_is_used_again(count
         assert count == 0 or not torch.equal(copy, source.cpu())
 
 
-@pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
-def test_memory_that_cannot_be_pinned_is_refused_and_the_gpu_goes_on() -> None:
-    memory = torch.empty(1 << 14, dtype=torch.uint8)
-    host_blocks._pin(memory, DEVICE)
-    with pytest.raises(MemoryError, match="cannot pin"):
-        host_blocks._pin(memory, DEVICE)
-    assert torch.arange(4, device=DEVICE).add(1).sum().item() == 10
-    host_blocks._unpin(memory, DEVICE)
-
-
 def test_host_memory_that_is_too_small_is_refused() -> None:
     with pytest.raises(MemoryError, match="spill_memory: a block has"):
         host_cache(torch_decoder(2), 100)
